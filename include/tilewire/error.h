@@ -24,11 +24,11 @@ const char* to_string(ErrorKind kind);
 
 // The parts of an error message. Empty parts are left out of the text.
 struct ErrorParts {
-  std::string what{};   // what failed: "a has the wrong number of columns"
-  std::string where{};  // "rank 3, all_gather_matmul, call 17"
-  std::string values{}; // "k = 1028, b.rows = 1024"
-  std::string limit{};  // "must be equal"
-  std::string advice{}; // "pass b as [K, N] or [N, K]"
+  std::string what{};    // what failed: "a has the wrong number of columns"
+  std::string where{};   // "rank 3, all_gather_matmul, call 17"
+  std::string values{};  // "k = 1028, b.rows = 1024"
+  std::string limit{};   // "must be equal"
+  std::string advice{};  // "pass b as [K, N] or [N, K]"
 };
 
 class Error : public std::runtime_error {

@@ -7,8 +7,8 @@ namespace {
 
 std::string join(ErrorKind kind, const ErrorParts& parts) {
   std::string text = parts.what;
-  if (!parts.values.empty()) text += ": " + parts.values;
-  if (!parts.limit.empty()) text += " (" + parts.limit + ")";
+  if (!parts.values.empty()) text += (text.empty() ? "" : ": ") + parts.values;
+  if (!parts.limit.empty()) text += (text.empty() ? "" : ", ") + parts.limit;
   if (!parts.where.empty()) text += " [" + parts.where + "]";
   if (!parts.advice.empty()) text += "; " + parts.advice;
   return text + " <" + to_string(kind) + ">";

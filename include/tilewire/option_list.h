@@ -1,0 +1,55 @@
+// The one list of options. The fields of Options, their parsing, the TILEWIRE_* names, docs/options.md and the text
+// that ranks compare all follow from it: a new option is one more entry here (then run scripts/generate_options_page).
+//
+// OPTION(kind, field, default, allowed, scope, meaning)
+//   kind     text, secret (never printed), integer, bytes (accepts KiB, MiB, GiB, TiB) or real
+//   field    the member of Options; its variable is TILEWIRE_ and the name in capitals
+//   allowed  range(low, high), power_of_two(low, high), multiple_of(step, low, high), one_of("a|b"), counts(),
+//            text_like("description"), at_least_chars(n)
+//   scope    agree: all ranks must have the same value, own: each rank may have its own
+#pragma once
+
+#define TILEWIRE_OPTION_LIST(OPTION)                                                                               \
+  /* Who and where */                                                                                              \
+  OPTION(integer, rank, -1, range(-1, 1048575), own, "number of this process; -1: taken from the launcher")        \
+  OPTION(integer, world_size, -1, range(-1, 1048576), agree, "number of ranks; -1: taken from the launcher")       \
+  OPTION(text, rendezvous, "", text_like("host:port"), own, "address of rank 0's rendezvous; empty: launcher's")   \
+  OPTION(text, job, "", text_like("any name"), agree, "name shared by the processes of one job and no other")      \
+  OPTION(secret, secret, "", at_least_chars(16), own, "shared secret that authenticates the ranks to one another") \
+  OPTION(text, layout, "", counts(), agree, "ranks of each node, as in 3,1; empty: found from the hosts")          \
+  OPTION(text, interface, "", text_like("interface name or address"), own, "network interface of the bootstrap")   \
+  OPTION(integer, max_ranks, 1024, range(1, 1048576), agree, "most ranks of a communicator; sizes the flag area")  \
+  /* Time */                                                                                                       \
+  OPTION(real, deadline_s, 600, range(0.001, 1e6), own, "s; longest wait in a call before it is an error")         \
+  OPTION(real, connect_deadline_s, 60, range(0.001, 1e6), own, "s; longest wait for all ranks to come")            \
+  OPTION(real, death_s, 10, range(0.01, 1e6), agree, "s without a heartbeat after which a rank counts as dead")    \
+  OPTION(integer, heartbeat_ms, 500, range(1, 1000000), agree, "ms between heartbeats on a control connection")    \
+  OPTION(integer, spin_us, 20, range(0, 1000000), own, "us that a host wait spins before it yields and sleeps")    \
+  /* Memory */                                                                                                     \
+  OPTION(bytes, arena_initial_bytes, 64LL << 20, multiple_of(4096, 4096, 1LL << 46), agree,                        \
+         "bytes of each half of the arena that are there from the start")                                          \
+  OPTION(bytes, arena_reserve_bytes, 64LL << 30, multiple_of(2LL << 20, 2LL << 20, 1LL << 46), agree,              \
+         "address space of one half of the arena; the arena cannot grow past it")                                  \
+  OPTION(bytes, user_arena_reserve_bytes, 64LL << 30, multiple_of(2LL << 20, 2LL << 20, 1LL << 46), agree,         \
+         "address space for tensors made by comm.empty()")                                                         \
+  OPTION(integer, max_chunks_per_source, 1024, range(1, 1048576), agree,                                           \
+         "most chunks that one rank sends in a call; the stride of the flag area")                                 \
+  /* Transport */                                                                                                  \
+  OPTION(text, transport, "auto", text_like("auto or the name of a transport"), agree,                             \
+         "what moves chunks between nodes; tilewire doctor lists what is there")                                   \
+  OPTION(integer, ring_entries, 1024, power_of_two(16, 1 << 20), own, "commands that a command queue holds")       \
+  OPTION(real, emulated_bandwidth_gbps, 0, range(0, 1e6), agree, "Gbit/s of each emulated link; 0: no limit")      \
+  OPTION(real, emulated_latency_us, 0, range(0, 1e7), agree, "us; one-way latency of each emulated link")          \
+  OPTION(text, emulated_personality, "rc", one_of("rc|srd"), agree,                                                \
+         "rc: writes arrive in order; srd: in any order, counted by the receiver")                                 \
+  OPTION(integer, emulated_seed, 1, range(0, INT64_MAX), agree, "seed of the emulated reordering and delays")      \
+  OPTION(text, fault, "", text_like("a fault script"), own, "faults that the fault transport injects")             \
+  /* Work */                                                                                                       \
+  OPTION(integer, workers, 0, range(0, 4096), own, "compute threads of a CPU rank; 0: from the number of cores")   \
+  OPTION(text, plan_cache, "", text_like("file name"), own, "file that keeps tuned plans; empty: none is kept")    \
+  /* Watching and testing */                                                                                       \
+  OPTION(text, log_level, "warn", one_of("error|warn|info|debug"), own, "least severe messages that are logged")   \
+  OPTION(text, trace_file, "", text_like("file name"), own, "file that gets a timeline at close; empty: no trace") \
+  OPTION(integer, trace_events, 65536, range(1, 1LL << 28), own, "events that a rank's trace holds")               \
+  OPTION(integer, test_delay_us, 0, range(0, 10000000), own, "tests: each role step waits 0 to this many us")      \
+  OPTION(integer, first_epoch, 1, range(1, INT64_MAX / 2), agree, "tests: number of the first call")
