@@ -1,0 +1,98 @@
+// The state of one rank's calls, for telling ranks that are in different steps from ranks that are merely late.
+//
+// Pure logic: no socket, no lock, no clock. The owner calls it under a lock and does what the returned verdict says.
+//
+// A rank's calls are numbered from 1 by the caller ("calls tried on this communicator"). Call n goes through
+//   begin -> any number of agreement steps (gathers that belong to n) -> enter -> end,
+// or begin -> refuse, or refuse without begin. From enter on the rank waits for peers and joins no more steps of n.
+#pragma once
+
+#include <tilewire/error.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace tilewire {
+
+// A reason to abort the communicator on all ranks; empty when there is none.
+struct CallFault {
+  ErrorKind kind = ErrorKind::internal;
+  std::string text;
+};
+using Verdict = std::optional<CallFault>;
+
+// One agreement step: which gather of which call, and a hash of what has to be equal in it.
+struct CallStep {
+  uint64_t call = 0;
+  std::string kind;  // "plan", "row counts"
+  uint64_t hash = 0;
+
+  friend bool operator==(const CallStep& a, const CallStep& b) {
+    return a.call == b.call && a.kind == b.kind && a.hash == b.hash;
+  }
+};
+
+class CallLedger {
+ public:
+  CallLedger(Rank rank, int32_t world_size) : rank_(rank), world_size_(world_size) {}
+
+  // What this rank does.
+  Verdict begin_call(uint64_t call, std::string description);  // fault: a peer refused it, or has left before it
+  Verdict agree(const CallStep& step);                         // fault: a peer is in another step of this call
+  Verdict enter_call(uint64_t call);                           // fault: a peer waits in a step this rank never joined
+  void end_call(uint64_t call);
+  void refuse_call(uint64_t call, std::string text);  // begun or not, but not entered
+
+  // What is heard from others.
+  Verdict on_remote_refused(Rank rank, uint64_t call, std::string text);
+  Verdict on_remote_step(Rank rank, const CallStep& step, std::string description);
+  Verdict on_remote_left(Rank rank, uint64_t last_ended);
+
+  // "call 17: all_gather_matmul ..." of a call begun or refused lately, else a text that says where this rank is.
+  std::string describe(uint64_t call) const;
+  uint64_t last_ended() const { return last_ended_; }
+  // Remembered refusals that not all ranks have matched yet.
+  size_t open_refusals() const { return refusals_.size(); }
+
+ private:
+  enum class State { begun, entered, ended, refused };
+  struct Call {
+    State state = State::begun;
+    std::string description;
+    std::vector<CallStep> steps;
+  };
+  struct Refusal {
+    std::set<int32_t> ranks;  // who refused it, this rank included
+    Rank first;               // the first peer that did
+    std::string text;
+  };
+  struct RemoteStep {
+    CallStep step;
+    std::string description;
+  };
+
+  CallFault refused_fault(uint64_t call, const Refusal& refusal) const;
+  CallFault step_fault(Rank peer, const RemoteStep& theirs, const std::string& mine) const;
+  CallFault left_fault(Rank peer, uint64_t call) const;
+  Verdict check_step(Rank peer, const RemoteStep& theirs) const;
+  bool is_past(uint64_t call) const { return call < last_tried_; }
+  void forget_old();
+
+  Rank rank_;
+  int32_t world_size_;
+  uint64_t last_tried_ = 0;
+  uint64_t last_ended_ = 0;
+  std::map<uint64_t, Call> calls_;             // the latest few
+  std::map<uint64_t, Refusal> refusals_;       // not yet matched by all ranks
+  std::map<int32_t, RemoteStep> remote_steps_;  // each peer's latest
+  std::map<int32_t, uint64_t> left_;           // who left, after which call
+};
+
+}  // namespace tilewire
