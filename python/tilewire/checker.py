@@ -1,0 +1,249 @@
+"""Compares a result with its reference, element by element, and judges by the worst one.
+
+**Tolerance.** An inner product of K terms with fp32 accumulation in any order satisfies
+
+    |c^ - c| <= gamma(K) * sum_k |a_k| |b_k|,   gamma(n) = n u32 / (1 - n u32),   u32 = 2^-24
+
+(N. J. Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1 and equation 3.13). A bias adds one
+operation: gamma(K + 1), its absolute value joins the sum. The result is then rounded once to the output's dtype with
+unit roundoff u (bf16 2^-9, fp16 2^-11, fp32 none) and smallest positive value eta. Each element is allowed
+
+    tolerance = (1 + u) * gamma * (sum_k |a_k| |b_k| + |bias|) + u * |c| + eta / 2.
+
+**Exact data.** When a and b hold integers and sum_k |a_k| |b_k| + |bias| < 2^24 everywhere, every partial sum in every
+order is exact in fp32. Then the result has to be *the* rounding of the reference: the tolerance is zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import ml_dtypes
+import numpy as np
+
+from tilewire.linear import Array
+
+U32 = 2.0**-24
+_UNIT_ROUNDOFF = {"bfloat16": 2.0**-9, "float16": 2.0**-11, "float32": 0.0, "float64": 0.0}
+EXACT_LIMIT = 2**24
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The element with the largest error in units of its tolerance."""
+
+    index: tuple[int, int]
+    tile: tuple[int, int]
+    source_rank: int  # the rank whose shard this row comes from
+    source_row: int  # the row within that shard
+    got: float
+    expected: float
+    error: float
+    tolerance: float
+
+    def __str__(self) -> str:
+        return (
+            f"worst element {list(self.index)} in tile {list(self.tile)}, row {self.source_row} of rank "
+            f"{self.source_rank}'s shard: got {self.got:g}, expected {self.expected:g}, error {self.error:g}, "
+            f"tolerance {self.tolerance:g}"
+        )
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a comparison found. `reason` is empty exactly when it passed."""
+
+    reason: str
+    compared: int
+    bad_elements: int = 0
+    bad_tiles: tuple[tuple[int, int], ...] = ()  # the first ones, at most 16
+    bad_tile_count: int = 0
+    worst: Worst | None = None
+    tile_errors: Array | None = None  # [tile rows, tile columns]: the largest error in each tile
+    hint: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return not self.reason
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"ok, {self.compared} elements" + (f"; {self.worst}" if self.worst else "")
+        parts = [self.reason]
+        if self.worst:
+            parts.append(str(self.worst))
+        if self.bad_tile_count:
+            tiles = ", ".join(str(list(tile)) for tile in self.bad_tiles)
+            more = ", ..." if self.bad_tile_count > len(self.bad_tiles) else ""
+            parts.append(f"{self.bad_elements} of {self.compared} elements in {self.bad_tile_count} tiles: {tiles}{more}")
+        if self.hint:
+            parts.append(self.hint)
+        return "; ".join(parts)
+
+    def raise_if_failed(self) -> None:
+        if not self.ok:
+            raise AssertionError(str(self))
+
+
+def compare(
+    result: Array,
+    reference: Array,
+    tolerance: Array | float,
+    *,
+    rows: Sequence[int] | None = None,
+    tile: tuple[int, int] = (128, 128),
+    allow_empty: bool = False,
+) -> Report:
+    """Compares [M, N] with [M, N]; `tolerance` is a number or [M, N], `rows` the row counts of the shards.
+
+    Fails on an element beyond its tolerance, a NaN or infinity that the reference does not have, another shape, and
+    when nothing was compared (unless `allow_empty`, for results that are to have no elements).
+    """
+    if result.shape != reference.shape or result.ndim != 2:
+        return Report(f"shape {list(result.shape)}, expected {list(reference.shape)} (2 dimensions)", 0)
+    if rows is not None and sum(rows) != result.shape[0]:
+        return Report(f"rows {list(rows)} add up to {sum(rows)}, the result has {result.shape[0]}", 0)
+    if result.size == 0:
+        return Report("" if allow_empty else "no element was compared", 0)
+    return _Comparison(result, reference, tolerance, rows or [result.shape[0]], tile).report()
+
+
+def check_matmul(
+    result: Array,
+    a: Array,
+    b: Array,
+    *,
+    bias: Array | None = None,
+    rows: Sequence[int] | None = None,
+    tile: tuple[int, int] = (128, 128),
+    allow_empty: bool = False,
+) -> Report:
+    """Checks `result` [M, N] = a [M, K] @ b [K, N] + bias [N]; the dtype of `result` is the one rounded to.
+
+    With exact data (see above) every element has to match to the bit; otherwise it has to be within the tolerance.
+    """
+    reference, magnitude = matmul_reference(a, b, bias)
+    if is_exact(a, b, bias, magnitude):
+        expected = reference.astype(np.float32).astype(result.dtype)
+        return compare(result, expected, 0.0, rows=rows, tile=tile, allow_empty=allow_empty)
+    allowed = matmul_tolerance(reference, magnitude, a.shape[1] + (bias is not None), result.dtype)
+    return compare(result, reference, allowed, rows=rows, tile=tile, allow_empty=allow_empty)
+
+
+def check_gathered(result: Array, a: Array, rows: Sequence[int], *, allow_empty: bool = False) -> Report:
+    """Checks that a gather moved every bit of `a`; says whose row arrived where a wrong one did."""
+    report = compare(result, a, 0.0, rows=rows, allow_empty=allow_empty)
+    if report.ok or report.worst is None:
+        return report
+    same = np.flatnonzero((a == result[report.worst.index[0]]).all(axis=1))
+    if len(same) == 0:
+        return report
+    rank, row = source_of(int(same[0]), rows)
+    return replace(report, hint=f"that row equals row {row} of rank {rank}'s shard")
+
+
+def matmul_reference(a: Array, b: Array, bias: Array | None = None) -> tuple[Array, Array]:
+    """`a @ b + bias` in fp64, and the same of the absolute values."""
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    reference, magnitude = wide_a @ wide_b, np.abs(wide_a) @ np.abs(wide_b)
+    if bias is not None:
+        reference += bias.astype(np.float64)
+        magnitude += np.abs(bias.astype(np.float64))
+    return reference, magnitude
+
+
+def matmul_tolerance(reference: Array, magnitude: Array, terms: int, dtype: np.dtype) -> Array:  # type: ignore[type-arg]
+    """The bound of the module's head for results of `dtype` and sums of `terms` terms: fp64, one an element."""
+    unit = _UNIT_ROUNDOFF[np.dtype(dtype).name]
+    eta = float(ml_dtypes.finfo(dtype).smallest_subnormal)
+    gamma = terms * U32 / (1 - terms * U32)
+    allowed: Array = (1 + unit) * gamma * magnitude + unit * np.abs(reference) + eta / 2
+    return allowed
+
+
+def is_exact(a: Array, b: Array, bias: Array | None, magnitude: Array) -> bool:
+    """Whether fp32 can neither round a product nor a partial sum, whatever their order."""
+    inputs = [a, b] if bias is None else [a, b, bias]
+    whole = all(bool((x == np.rint(x.astype(np.float32))).all()) for x in inputs)
+    return whole and float(magnitude.max(initial=0.0)) < EXACT_LIMIT
+
+
+def source_of(row: int, rows: Sequence[int]) -> tuple[int, int]:
+    """The rank whose shard holds the gathered row, and the row's number within it."""
+    for rank, end in enumerate(accumulate(rows)):
+        if row < end:
+            return rank, row - (end - rows[rank])
+    raise IndexError(f"row {row} is beyond the {sum(rows)} rows of all shards")
+
+
+class _Comparison:
+    """Goes through the result in bands of one tile's height, so that large results need little memory beside them."""
+
+    def __init__(
+        self, result: Array, reference: Array, tolerance: Array | float, rows: Sequence[int], tile: tuple[int, int]
+    ) -> None:
+        self._result, self._reference, self._tolerance = result, reference, tolerance
+        self._rows, self._tile = rows, tile
+        self._worst: Worst | None = None
+        self._worst_score = -1.0
+        self._unordered = 0
+        self._bad = 0
+        self._bad_tiles: list[tuple[int, int]] = []
+
+    def report(self) -> Report:
+        height = self._tile[0]
+        bands = [self._band(top) for top in range(0, self._result.shape[0], height)]
+        reason = ""
+        if self._bad:
+            reason = "elements are beyond their tolerance"
+        if self._unordered:
+            reason = f"{self._unordered} elements are NaN or infinite where the reference is not"
+        return Report(
+            reason,
+            self._result.size,
+            self._bad,
+            tuple(self._bad_tiles[:16]),
+            len(self._bad_tiles),
+            self._worst,
+            np.stack(bands),
+        )
+
+    def _band(self, top: int) -> Array:
+        """Looks at one row of tiles; gives the largest error in each."""
+        band = slice(top, top + self._tile[0])
+        got, expected = self._result[band].astype(np.float64), self._reference[band].astype(np.float64)
+        allowed = self._tolerance[band] if isinstance(self._tolerance, np.ndarray) else self._tolerance
+        with np.errstate(invalid="ignore", over="ignore"):
+            error = np.abs(got - expected)
+        # The same infinity or NaN on both sides is agreement; any other one has no meaningful distance.
+        strange = ~np.isfinite(error)
+        if strange.any():
+            agree = (got == expected) | (np.isnan(got) & np.isnan(expected))
+            error[strange & agree] = 0.0
+            error[strange & ~agree] = np.inf
+            self._unordered += int(np.count_nonzero(strange & ~agree & ~np.isfinite(got)))
+        self._judge(top, got, expected, error, allowed)
+        edges = np.arange(0, error.shape[1], self._tile[1])
+        worst: Array = np.maximum.reduceat(error.max(axis=0), edges)
+        return worst
+
+    def _judge(self, top: int, got: Array, expected: Array, error: Array, allowed: Array | float) -> None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            score = np.where(error > 0, error / allowed, 0.0)
+        row, column = divmod(int(score.argmax()), score.shape[1])
+        if score[row, column] > self._worst_score:
+            self._worst_score = float(score[row, column])
+            limit = allowed[row, column] if isinstance(allowed, np.ndarray) else allowed
+            self._worst = Worst(
+                (top + row, column),
+                (top // self._tile[0], column // self._tile[1]),
+                *source_of(top + row, self._rows),
+                *(float(value) for value in (got[row, column], expected[row, column], error[row, column], limit)),
+            )
+        bad = error > allowed
+        if bad.any():
+            self._bad += int(np.count_nonzero(bad))
+            columns = np.unique(np.flatnonzero(bad.any(axis=0)) // self._tile[1])
+            self._bad_tiles += [(top // self._tile[0], int(tile)) for tile in columns]

@@ -1,0 +1,6 @@
+"""x"""
+from dataclasses import dataclass
+@dataclass
+class CallStats:
+    bytes_by_link: dict
+    events: list

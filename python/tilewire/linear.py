@@ -1,0 +1,104 @@
+"""What a sharded model needs of the machine below it, and two ways to have it.
+
+`Linear` is the whole contract. `LocalLinear` is one rank in plain numpy: the unsharded reference. `OpLinear` is any
+number of ranks over an `all_gather_matmul` with Tilewire's signature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[Any]
+
+
+class Linear(Protocol):
+    """One rank's view of R ranks. Every method is collective: all ranks call it, in the same order."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def world_size(self) -> int: ...
+
+    def all_gather_matmul(
+        self, a: Array, b: Sequence[Array], rows: Sequence[int], bias: Sequence[Array | None]
+    ) -> list[Array]:
+        """Gathers the row shards `a` [rows[rank], K] once and multiplies them by this rank's weights.
+
+        Each `b[i]` is [K, N_i] (any strides, N_i may be 0 and differ between ranks), each `bias[i]` is fp32 [N_i] or
+        None. Gives [sum(rows), N_i] in the dtype of `a`: accumulated and biased in fp32, rounded once.
+        """
+        ...
+
+    def all_gather_rows(self, x: Array, rows: Sequence[int]) -> Array:
+        """Every rank's `x` [rows[rank], K], one below the other in rank order; bits are untouched."""
+        ...
+
+
+def local_matmul(a: Array, b: Array, bias: Array | None) -> Array:
+    """`a @ b + bias` with fp32 accumulation and one rounding to the dtype of `a`."""
+    product = a.astype(np.float32) @ b.astype(np.float32)
+    if bias is not None:
+        product += bias.astype(np.float32)
+    return product.astype(a.dtype)
+
+
+class LocalLinear:
+    """World size 1: nothing moves."""
+
+    rank = 0
+    world_size = 1
+
+    def all_gather_matmul(
+        self, a: Array, b: Sequence[Array], rows: Sequence[int], bias: Sequence[Array | None]
+    ) -> list[Array]:
+        check_rows(self, a, rows)
+        return [local_matmul(a, weight, one_bias) for weight, one_bias in zip(b, bias, strict=True)]
+
+    def all_gather_rows(self, x: Array, rows: Sequence[int]) -> Array:
+        check_rows(self, x, rows)
+        return x
+
+
+class OpLinear:
+    """Any number of ranks over a function with the signature of `tilewire.all_gather_matmul`."""
+
+    def __init__(self, all_gather_matmul: Callable[..., Any], comm: Any) -> None:
+        self._all_gather_matmul = all_gather_matmul
+        self._comm = comm
+
+    @property
+    def rank(self) -> int:
+        return int(self._comm.rank)
+
+    @property
+    def world_size(self) -> int:
+        return int(self._comm.world_size)
+
+    def all_gather_matmul(
+        self, a: Array, b: Sequence[Array], rows: Sequence[int], bias: Sequence[Array | None]
+    ) -> list[Array]:
+        check_rows(self, a, rows)
+        biases = list(bias) if any(one is not None for one in bias) else None
+        return list(self._all_gather_matmul(a, list(b), comm=self._comm, rows=list(rows), bias=biases))
+
+    def all_gather_rows(self, x: Array, rows: Sequence[int]) -> Array:
+        check_rows(self, x, rows)
+        no_columns = np.zeros((x.shape[1], 0), dtype=x.dtype)
+        _, gathered = self._all_gather_matmul(x, no_columns, comm=self._comm, rows=list(rows), return_gathered=True)
+        # The gathered rows may live in memory that the next call writes again.
+        return np.array(gathered, copy=True)
+
+
+def check_rows(linear: Linear, x: Array, rows: Sequence[int]) -> None:
+    """Raises ValueError when the shard does not have the rows that this rank said it would bring."""
+    if x.ndim != 2:
+        raise ValueError(f"a shard has {x.ndim} dimensions, must be 2")
+    if len(rows) != linear.world_size:
+        raise ValueError(f"rows has {len(rows)} counts, must be one a rank (world size {linear.world_size})")
+    if x.shape[0] != rows[linear.rank]:
+        raise ValueError(f"rank {linear.rank} brings {x.shape[0]} rows, rows[{linear.rank}] = {rows[linear.rank]}")

@@ -1,0 +1,102 @@
+"""Ranks as threads of this process, with an `all_gather_matmul` of Tilewire's signature in plain numpy.
+
+For tests of what stands above the operation. `tamper` lets a test damage what a rank gathers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewire.demo_cases import CallStats
+from tilewire.linear import Array, local_matmul
+
+DEADLINE_S = 60.0
+Tamper = Callable[[int, list[Array]], list[Array]]
+
+
+class FakeComm:
+    """One rank. Also what the demo asks of a machine: `comm`, `all_gather_matmul`, `barrier`, `last_call`."""
+
+    def __init__(self, cluster: FakeCluster, rank: int) -> None:
+        self.cluster = cluster
+        self.rank = rank
+        self.world_size = cluster.world_size
+        self.comm = self
+
+    def barrier(self) -> None:
+        self.cluster.meeting.wait(DEADLINE_S)
+
+    def last_call(self) -> CallStats:
+        return self.cluster.stats[self.rank]
+
+    def all_gather_matmul(
+        self,
+        a: Array,
+        b: Array | list[Array],
+        *,
+        comm: Any = None,
+        rows: list[int] | None = None,
+        bias: Any = None,
+        return_gathered: bool = False,
+    ) -> Any:
+        assert comm is self
+        shards = self.cluster.exchange(self.rank, a)
+        counts = [shard.shape[0] for shard in shards]
+        assert rows is None and len(set(counts)) == 1 or list(rows or []) == counts, f"rows={rows}, brought {counts}"
+        if self.cluster.tamper:
+            shards = self.cluster.tamper(self.rank, [shard.copy() for shard in shards])
+        gathered = np.concatenate(shards)
+        self.cluster.stats[self.rank] = CallStats(
+            bytes_by_link={"copy": a.nbytes, "node": a.nbytes * (self.world_size - 1), "network": 0}, events=[]
+        )
+        weights = b if isinstance(b, list) else [b]
+        biases = bias if isinstance(bias, list) else [bias] * len(weights)
+        assert len(biases) == len(weights)
+        products = [local_matmul(gathered, _as_k_by_n(a, w), one) for w, one in zip(weights, biases, strict=True)]
+        result: Any = products if isinstance(b, list) else products[0]
+        return (result, gathered) if return_gathered else result
+
+
+class FakeCluster:
+    def __init__(self, world_size: int, tamper: Tamper | None = None) -> None:
+        self.world_size = world_size
+        self.tamper = tamper
+        self.meeting = threading.Barrier(world_size)
+        self.stats = [CallStats(bytes_by_link={}, events=[]) for _ in range(world_size)]
+        self._slots: list[Array | None] = [None] * world_size
+
+    def exchange(self, rank: int, value: Array) -> list[Array]:
+        self._slots[rank] = np.array(value, copy=True)
+        self.meeting.wait(DEADLINE_S)
+        values = [slot for slot in self._slots if slot is not None]
+        self.meeting.wait(DEADLINE_S)
+        return values
+
+    def run(self, body: Callable[[FakeComm], Any]) -> list[Any]:
+        """Calls `body` on every rank, each in its own thread; the first error of any rank is raised here."""
+        results: list[Any] = [None] * self.world_size
+        errors: list[BaseException] = []
+
+        def work(rank: int) -> None:
+            try:
+                results[rank] = body(FakeComm(self, rank))
+            except BaseException as error:
+                errors.append(error)
+                self.meeting.abort()
+
+        threads = [threading.Thread(target=work, args=(rank,)) for rank in range(self.world_size)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise next((e for e in errors if not isinstance(e, threading.BrokenBarrierError)), errors[0])
+        return results
+
+
+def _as_k_by_n(a: Array, weight: Array) -> Array:
+    return weight if weight.shape[0] == a.shape[1] else weight.T
