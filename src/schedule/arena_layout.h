@@ -17,6 +17,8 @@ inline constexpr int32_t kWordFamilies = 4;
 //   begun(p)               p's record of call e lies in my half; written by p (or by my proxy for it)
 //   done(p)                p has finished call e; written by p
 //   chunk(family, s, c)    chunk c of source s is here; written by whoever delivers it
+//   sent()                 all that my proxy was asked to send in call e has landed; written by the proxy. It lies on the
+//                          control page, apart from the words that peers write
 struct FlagLayout {
   int32_t ranks = 0;
   int32_t max_chunks = 0;  // chunks of one source in one call
@@ -27,6 +29,7 @@ struct FlagLayout {
     return static_cast<uint32_t>(2 * int64_t{ranks} +
                                  (int64_t{family} * ranks + source.value) * max_chunks + c.value);
   }
+  TILEWIRE_HD static constexpr uint32_t sent() { return 0xffffffffu; }
   TILEWIRE_HD constexpr int64_t words() const {
     return 2 * int64_t{ranks} + int64_t{kWordFamilies} * ranks * max_chunks;
   }
@@ -53,6 +56,7 @@ struct ArenaLayout {
   TILEWIRE_HD static constexpr int64_t round_page(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
   TILEWIRE_HD constexpr int64_t word_offset(uint32_t word) const {
+    if (word == FlagLayout::sent()) return ControlPage::kSent;
     return ControlPage::kBytes + int64_t{word} * int64_t{sizeof(uint64_t)};
   }
   TILEWIRE_HD constexpr int64_t flag_bytes() const {

@@ -9,7 +9,7 @@
 // A role type R has
 //   R::Work                              a struct derived from WorkBase
 //   bool next(Work&)                     the next piece of work, false at the end
-//   uint32_t need(const Work&, i)        the i-th word, in the own flag area, that must have reached the epoch of the call
+//   Need need(const Work&, i)            the i-th word, in the own flag area, that must have reached an epoch
 //   Publish publish(const Work&, i)      the i-th word to publish when the work is done
 #pragma once
 
@@ -22,6 +22,12 @@ namespace tilewire {
 struct WorkBase {
   int32_t needs = 0;
   int32_t publishes = 0;
+};
+
+// A word in the own flag area that must have reached the epoch of the call, less `lag`.
+struct Need {
+  uint32_t word = 0;
+  int32_t lag = 0;
 };
 
 // A word in the flag area of `to`, which may be the rank itself. Ranks of other nodes are reached through the proxy.

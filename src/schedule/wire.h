@@ -19,7 +19,7 @@ enum class CommandKind : uint8_t {
 
 struct Command {
   CommandKind kind = CommandKind::write;
-  Rank peer;                // write, signal
+  Rank peer{};              // write, signal
   uint32_t word = 0;        // write, signal: index of the flag word in the peer's flag area
   uint32_t units = 0;       // write: length
   bool from_user = false;   // write: source lies in the user area, else in the half of this call

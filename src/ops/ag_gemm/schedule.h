@@ -1,0 +1,271 @@
+// The roles of AllGather+GEMM: one iterator a role, pure integer logic for the host executor, the kernel and the simulator.
+//
+//   push     copies the own shard into the own gathered buffer, then into those of the local peers
+//   send     hands the own shard's chunks to the proxy, one for every other node, along the rail
+//   forward  on the rail entry rank: copies chunks that came by network to the local peers
+//   compute  multiplies row blocks whose chunks are here; own rows first, then by expected arrival
+//   drain    acquires every word addressed to this rank, so that nothing of this call is in flight when it says done
+//
+// The relay role (arrivals that the proxy announces) is the same for all ops: schedule/relay_role.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/ag_gemm/flags.h"
+#include "schedule/call_roles.h"
+#include "schedule/chunk_map.h"
+#include "schedule/column_map.h"
+#include "schedule/role.h"
+#include "schedule/tile_grid.h"
+#include "schedule/wire.h"
+
+namespace tilewire::ag_gemm {
+
+// All that the roles of one rank look at. The tables behind it belong to the plan.
+struct Schedule {
+  CallFrame frame;
+  ChunkMap chunks;
+  TileGrid grid;
+  ColumnMap columns;
+  Buffers buffers;
+  const int32_t* row_order = nullptr;  // [row_blocks] row blocks by expected arrival
+  int32_t workers = 1;                 // compute workers of this rank
+  bool is_fused = true;                // false: the first tile waits for the whole gather
+  bool own_in_user = false;            // the own shard is read where it lies in the user area, and not copied
+  int64_t user_offset = 0;             // own_in_user: where it lies, from the start of the user area
+
+  TILEWIRE_HD constexpr const Topology& topology() const { return frame.topology; }
+  TILEWIRE_HD constexpr Rank me() const { return frame.me; }
+  TILEWIRE_HD constexpr int32_t own_chunks() const { return chunks.chunks_of(frame.me); }
+  TILEWIRE_HD constexpr int64_t bytes(ChunkRef c) const { return chunks.rows(c).rows() * buffers.pitch_bytes; }
+  TILEWIRE_HD constexpr Need begun(Rank source) const {
+    return {frame.arena.flags.begun(source == me() ? me() : topology().deliverer(source, me())), 0};
+  }
+  TILEWIRE_HD constexpr Need arrived(ChunkRef c) const {
+    return c.source == me() && own_in_user ? begun(me()) : Need{buffers.shard_arrived(c), 0};
+  }
+};
+
+// A chunk on its way to a rank of the own node.
+struct CopyWork : WorkBase {
+  ChunkRef chunk;
+  Rank to;
+  RowRange rows;           // global
+  bool from_input = false;  // source is the caller's shard, else the own gathered buffer
+};
+
+class PushRole {
+ public:
+  using Work = CopyWork;
+  TILEWIRE_HD explicit constexpr PushRole(const Schedule& s) : s_(s), step_(s.own_in_user ? 1 : 0) {}
+
+  TILEWIRE_HD constexpr bool next(Work& w) {
+    const int32_t steps = s_.topology().ranks_on(s_.topology().node(s_.me()));  // own copy and each local peer
+    if (step_ >= steps) {
+      step_ = s_.own_in_user ? 1 : 0;
+      ++chunk_;
+    }
+    if (chunk_ >= s_.own_chunks() || step_ >= steps) return false;
+    w = Work{};
+    w.publishes = 1;
+    w.chunk = {s_.me(), Chunk{chunk_}};
+    w.rows = s_.chunks.rows(w.chunk);
+    w.from_input = step_ == 0 || s_.own_in_user;
+    w.to = step_ == 0 ? s_.me() : s_.topology().local_peer(s_.me(), step_ - 1);
+    ++step_;
+    return true;
+  }
+  TILEWIRE_HD constexpr Need need(const Work&, int32_t) const { return {}; }
+  TILEWIRE_HD constexpr Publish publish(const Work& w, int32_t) const {
+    return {w.to, s_.buffers.shard_arrived(w.chunk)};
+  }
+
+ private:
+  Schedule s_;
+  int32_t chunk_ = 0;
+  int32_t step_;
+};
+
+// A command for the proxy: a chunk of the own shard for one other node, or the end of the ring for this call.
+struct SendWork : WorkBase {
+  ChunkRef chunk;
+  RowRange rows;
+  Command command;
+};
+
+class SendRole {
+ public:
+  using Work = SendWork;
+  TILEWIRE_HD explicit constexpr SendRole(const Schedule& s) : s_(s) {}
+
+  TILEWIRE_HD constexpr bool next(Work& w) {
+    w = Work{};
+    if (!s_.frame.has_network() || ended_) return false;
+    if (chunk_ >= s_.own_chunks()) {
+      ended_ = true;
+      w.command = {.kind = CommandKind::call_end, .epoch = s_.frame.epoch};
+      return true;
+    }
+    w.needs = 1;
+    w.chunk = {s_.me(), Chunk{chunk_}};
+    w.rows = s_.chunks.rows(w.chunk);
+    w.command = write(w, s_.topology().other_node(s_.topology().node(s_.me()), node_));
+    if (++node_ == s_.topology().nodes - 1) {
+      node_ = 0;
+      ++chunk_;
+    }
+    return true;
+  }
+  TILEWIRE_HD constexpr Need need(const Work& w, int32_t) const { return s_.arrived(w.chunk); }
+  TILEWIRE_HD constexpr Publish publish(const Work&, int32_t) const { return {}; }
+
+ private:
+  TILEWIRE_HD constexpr Command write(const Work& w, Node to) const {
+    const int64_t dst = s_.buffers.gathered_offset(w.rows.begin);
+    const int64_t own_row = w.rows.begin - s_.chunks.row_begin[s_.me().value];
+    const int64_t src = s_.own_in_user ? s_.user_offset + own_row * s_.buffers.pitch_bytes : dst;
+    return {.kind = CommandKind::write,
+            .peer = s_.topology().rail_partner(s_.me(), to),
+            .word = s_.buffers.shard_arrived(w.chunk),
+            .units = static_cast<uint32_t>(s_.bytes(w.chunk) / kWireUnitBytes),
+            .from_user = s_.own_in_user,
+            .src_unit = static_cast<uint64_t>(src) / kWireUnitBytes,
+            .dst_unit = static_cast<uint64_t>(dst) / kWireUnitBytes};
+  }
+
+  Schedule s_;
+  int32_t chunk_ = 0;
+  int32_t node_ = 0;
+  bool ended_ = false;
+};
+
+// Rounds over the chunk number; in a round every source that enters this node here, nearest node in the rotation first;
+// for each all local peers.
+class ForwardRole {
+ public:
+  using Work = CopyWork;
+  TILEWIRE_HD explicit constexpr ForwardRole(const Schedule& s) : s_(s), local_(s.topology().local(s.me()).value) {}
+
+  TILEWIRE_HD constexpr bool next(Work& w) {
+    const Topology& t = s_.topology();
+    const Node here = t.node(s_.me());
+    const int32_t width = t.ranks_on(here), peers = width - 1;
+    if (peers == 0) return false;
+    while (!is_last_round_) {
+      for (; node_ < t.nodes - 1; ++node_, local_ = t.local(s_.me()).value) {
+        const Node n = t.other_node(here, node_);
+        for (; local_ < t.ranks_on(n); local_ += width, peer_ = 0) {
+          const ChunkRef c{t.rank_at(n, LocalRank{local_}), Chunk{chunk_}};
+          if (c.chunk.value >= s_.chunks.chunks_of(c.source)) continue;
+          has_more_ = true;
+          if (peer_ == peers) continue;
+          w = Work{};
+          w.needs = 2;
+          w.publishes = 1;
+          w.chunk = c;
+          w.rows = s_.chunks.rows(c);
+          w.to = t.local_peer(s_.me(), peer_++);
+          return true;
+        }
+      }
+      is_last_round_ = !has_more_;
+      has_more_ = false;
+      node_ = 0;
+      ++chunk_;
+    }
+    return false;
+  }
+  TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const {
+    return i == 0 ? s_.begun(w.chunk.source) : s_.arrived(w.chunk);
+  }
+  TILEWIRE_HD constexpr Publish publish(const Work& w, int32_t) const {
+    return {w.to, s_.buffers.shard_arrived(w.chunk)};
+  }
+
+ private:
+  Schedule s_;
+  int32_t chunk_ = 0;
+  int32_t node_ = 0;
+  int32_t local_;
+  int32_t peer_ = 0;
+  bool has_more_ = false;
+  bool is_last_round_ = false;
+};
+
+// An output tile, or (is_gather_copy) the rows of a row block for the caller who wants the gathered matrix too.
+struct TileWork : WorkBase {
+  int64_t tile = 0;  // in order of the walk
+  int32_t row_block = 0;
+  ColumnMap::Block columns;
+  RowRange rows;             // global
+  int32_t first_chunk = 0;   // global number; needs go over the chunks from here on
+};
+
+class ComputeRole {
+ public:
+  using Work = TileWork;
+  TILEWIRE_HD constexpr ComputeRole(const Schedule& s, int32_t worker) : s_(s), tile_(worker) {}
+
+  TILEWIRE_HD constexpr bool next(Work& w) {
+    if (tile_ >= s_.grid.tiles()) return false;
+    const TileGrid::Position at = s_.grid.position(tile_);
+    w = Work{};
+    w.tile = tile_;
+    w.row_block = s_.row_order[at.row_step];
+    w.columns = s_.columns.block(at.col_block);
+    w.rows = s_.grid.block_rows(w.row_block);
+    set_needs(w);
+    is_first_ = false;
+    tile_ += s_.workers;
+    return true;
+  }
+  TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const {
+    const ChunkRef c = s_.chunks.at(w.first_chunk + i / 2);
+    return i % 2 == 0 ? s_.begun(c.source) : s_.arrived(c);
+  }
+  TILEWIRE_HD constexpr Publish publish(const Work&, int32_t) const { return {}; }
+
+ private:
+  TILEWIRE_HD constexpr void set_needs(Work& w) const {
+    if (s_.chunks.total_chunks() == 0) return;
+    int32_t last = s_.chunks.total_chunks() - 1;
+    if (s_.is_fused) {
+      w.first_chunk = s_.chunks.global(s_.chunks.of_row(w.rows.begin));
+      last = s_.chunks.global(s_.chunks.of_row(w.rows.end - 1));
+    } else if (!is_first_) {
+      return;
+    }
+    w.needs = 2 * (last - w.first_chunk + 1);
+  }
+
+  Schedule s_;
+  int64_t tile_;
+  bool is_first_ = true;
+};
+
+// One piece of work a source: all its chunks.
+struct DrainWork : WorkBase {
+  Rank source;
+};
+
+class DrainRole {
+ public:
+  using Work = DrainWork;
+  TILEWIRE_HD explicit constexpr DrainRole(const Schedule& s) : s_(s) {}
+
+  TILEWIRE_HD constexpr bool next(Work& w) {
+    if (source_ >= s_.topology().ranks) return false;
+    w = Work{};
+    w.source = Rank{source_++};
+    w.needs = s_.chunks.chunks_of(w.source);
+    return true;
+  }
+  TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const { return s_.arrived({w.source, Chunk{i}}); }
+  TILEWIRE_HD constexpr Publish publish(const Work&, int32_t) const { return {}; }
+
+ private:
+  Schedule s_;
+  int32_t source_ = 0;
+};
+
+}  // namespace tilewire::ag_gemm

@@ -1,0 +1,149 @@
+// How every call of every op begins and ends. One agent of a rank runs these in order: BeginRole; then the op's own roles
+// run beside it; when they have finished it runs the op's drain role (it acquires every word addressed to this rank in the
+// call, read or not), DoneRole and AwaitRole.
+//
+// The ranks that end calls together (the "done set") are the own node, the rail partners, and those whose rail partner
+// this rank is; the set is the same for all ops, so a peer is one call ahead at most.
+#pragma once
+
+#include <cstdint>
+
+#include "base/ids.h"
+#include "schedule/arena_layout.h"
+#include "schedule/role.h"
+#include "schedule/topology.h"
+#include "schedule/wire.h"
+
+namespace tilewire {
+
+// What the call roles need to know; the same for all ops of a communicator.
+struct CallFrame {
+  Topology topology;
+  ArenaLayout arena;
+  Rank me;
+  Epoch epoch = 0;
+
+  TILEWIRE_HD constexpr bool has_network() const { return topology.nodes > 1; }
+  TILEWIRE_HD constexpr bool is_remote(Rank r) const { return !topology.same_node(me, r); }
+};
+
+// One piece of work of a call role. To a rank of another node it is done by giving `command` to the proxy.
+struct CallWork : WorkBase {
+  Rank peer;
+  bool by_command = false;
+  Command command;
+};
+
+// The members of the done set, in rank order.
+struct MemberCursor {
+  int32_t next_rank = 0;
+
+  TILEWIRE_HD constexpr bool next(const CallFrame& f, Rank& member) {
+    while (next_rank < f.topology.ranks) {
+      member = Rank{next_rank++};
+      if (member != f.me && f.topology.ends_together(f.me, member)) return true;
+    }
+    return false;
+  }
+};
+
+// Hands the rank's CallRecord, which lies in its own half, to itself and to every member.
+class BeginRole {
+ public:
+  using Work = CallWork;
+  TILEWIRE_HD explicit constexpr BeginRole(const CallFrame& frame) : f_(frame) {}
+
+  TILEWIRE_HD constexpr bool next(Work& w) {
+    w = Work{};
+    w.publishes = 1;
+    w.peer = f_.me;
+    if (!own_done_) {
+      own_done_ = true;
+      return true;
+    }
+    if (!members_.next(f_, w.peer)) return false;
+    w.by_command = f_.is_remote(w.peer);
+    const uint64_t unit = static_cast<uint64_t>(ArenaLayout::record_offset(f_.me)) / kWireUnitBytes;
+    w.command = {.kind = CommandKind::write, .peer = w.peer, .word = f_.arena.flags.begun(f_.me), .units = 1,
+                 .src_unit = unit, .dst_unit = unit};
+    return true;
+  }
+  TILEWIRE_HD constexpr Need need(const Work&, int32_t) const { return {}; }
+  TILEWIRE_HD constexpr Publish publish(const Work& w, int32_t) const { return {w.peer, f_.arena.flags.begun(f_.me)}; }
+
+ private:
+  CallFrame f_;
+  MemberCursor members_;
+  bool own_done_ = false;
+};
+
+// Says to every member that this rank has finished the call. The first piece of work holds all the needs: the records of
+// all members, and sent(e - 1). Behind the last one comes the end of the command ring.
+class DoneRole {
+ public:
+  using Work = CallWork;
+  TILEWIRE_HD explicit constexpr DoneRole(const CallFrame& frame) : f_(frame) {}
+
+  TILEWIRE_HD constexpr bool next(Work& w) {
+    w = Work{};
+    if (!needs_given_) {
+      needs_given_ = true;
+      w.needs = f_.topology.ranks + (f_.has_network() ? 1 : 0);
+      return true;
+    }
+    if (members_.next(f_, w.peer)) {
+      w.publishes = 1;
+      w.by_command = f_.is_remote(w.peer);
+      w.command = {.kind = CommandKind::signal, .peer = w.peer, .word = f_.arena.flags.done(f_.me)};
+      return true;
+    }
+    if (ended_ || !f_.has_network()) return false;
+    ended_ = true;
+    w.by_command = true;
+    w.command = {.kind = CommandKind::call_end, .epoch = f_.epoch};
+    return true;
+  }
+  // begun of every rank; a rank that is no member sends none, the own word stands in for it.
+  TILEWIRE_HD constexpr Need need(const Work&, int32_t i) const {
+    if (i == f_.topology.ranks) return {FlagLayout::sent(), 1};
+    const Rank r{i};
+    return {f_.arena.flags.begun(f_.topology.ends_together(f_.me, r) ? r : f_.me), 0};
+  }
+  TILEWIRE_HD constexpr Publish publish(const Work& w, int32_t) const { return {w.peer, f_.arena.flags.done(f_.me)}; }
+
+ private:
+  CallFrame f_;
+  MemberCursor members_;
+  bool needs_given_ = false;
+  bool ended_ = false;
+};
+
+// Waits until every member has finished the call; with `also_sent` also until everything sent has landed, so that a send
+// source in user memory may be written again.
+class AwaitRole {
+ public:
+  using Work = CallWork;
+  TILEWIRE_HD constexpr AwaitRole(const CallFrame& frame, bool also_sent)
+      : f_(frame), also_sent_(also_sent && frame.has_network()) {}
+
+  TILEWIRE_HD constexpr bool next(Work& w) {
+    w = Work{};
+    w.needs = 1;
+    if (members_.next(f_, w.peer)) return true;
+    w.peer = f_.me;
+    const bool more = also_sent_;
+    also_sent_ = false;
+    return more;
+  }
+  TILEWIRE_HD constexpr Need need(const Work& w, int32_t) const {
+    return {w.peer == f_.me ? FlagLayout::sent() : f_.arena.flags.done(w.peer), 0};
+  }
+  TILEWIRE_HD constexpr Publish publish(const Work&, int32_t) const { return {}; }
+
+ private:
+  CallFrame f_;
+  MemberCursor members_;
+  bool also_sent_;
+};
+
+}  // namespace tilewire
