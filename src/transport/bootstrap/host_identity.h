@@ -1,8 +1,6 @@
 // Which ranks share a host: those whose identities are equal can pass memory to each other by file descriptor.
 #pragma once
 
-#include <tilewire/error.h>
-
 #include <span>
 #include <string>
 #include <vector>
@@ -15,7 +13,7 @@ struct HostIdentity {
   std::string hostname;           // for people, and against cloned machines that share a boot id
   std::string boot_id;            // /proc/sys/kernel/random/boot_id
   std::string network_namespace;  // abstract Unix sockets are seen only inside one
-  std::string override_id;        // set by the caller to split or join hosts; when set on both, it alone decides
+  std::string override_id;        // set by the caller to split or join hosts; once set on either, it alone decides
   int32_t process_id = 0;         // for texts only, not compared
 
   bool is_same_host(const HostIdentity& other) const;

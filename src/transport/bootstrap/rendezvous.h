@@ -60,7 +60,7 @@ struct Rendezvous {
 
 // Blocks until all ranks have come. Throws, beyond what is said above: Error(resource) when the port is in use (naming
 // it), Error(invalid_argument) for a bad rank, world size or address, Error(peer_lost) when a rank that had come went
-// away again. Never blocks longer than connect_deadline + settle. Leaves nothing open when it throws.
+// away again. Blocks at most connect_deadline and one second. Leaves nothing open when it throws.
 Rendezvous rendezvous(const RendezvousOptions& options);
 
 }  // namespace tilewire

@@ -1,0 +1,79 @@
+// The two sides of rendezvous(): rank 0 and the others. Internal to this folder.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "transport/bootstrap/handshake.h"
+#include "transport/bootstrap/rendezvous.h"
+
+namespace tilewire {
+
+Join own_join(const RendezvousOptions& options);
+
+// Rank 0: collects the others on one thread with one poll loop, so that no single connection can hold it up.
+class RendezvousRoot {
+ public:
+  RendezvousRoot(const RendezvousOptions& options, UniqueFd listener, const JobKey& job, SteadyTime deadline);
+
+  // All ranks accepted, or the error that they were all told.
+  Rendezvous run();
+
+ private:
+  struct Pending {  // not authenticated yet
+    MessageSocket socket;
+    SteadyTime give_up;
+    HandshakeKeys keys;
+    bool has_said_hello = false;
+    Rank claimed;
+  };
+  struct Arrived {
+    MessageSocket socket;
+    HandshakeKeys keys;
+  };
+  struct Claim {  // somebody that calls itself a rank but could not be authenticated
+    Rank rank;
+    std::string reason;
+  };
+  enum class Step { keep, drop, joined };
+
+  void wait_for_events(SteadyTime until);
+  void accept_new();
+  void serve_pending();
+  Step serve(Pending& pending);
+  Step on_hello(Pending& pending, const Message& message);
+  Step on_join(Pending& pending, const Message& message);
+  void watch_arrived();
+  void tell_who_is_missing();
+  bool is_complete() const;
+  void update_settle();
+  [[noreturn]] void fail(ErrorKind kind, ErrorParts parts);
+  [[noreturn]] void fail_by_difference();
+  [[noreturn]] void fail_by_deadline();
+  void send_verdict(const RosterVerdict& verdict);
+  Rendezvous accept_all();
+
+  const RendezvousOptions& options_;
+  UniqueFd listener_;
+  JobKey job_;
+  SteadyTime deadline_;
+  std::vector<Pending> pending_;
+  std::vector<Join> joins_;       // joins_[0] is rank 0's own; joins_[i + 1] belongs to arrived_[i]
+  std::vector<Arrived> arrived_;
+  std::vector<Claim> claims_;
+  std::vector<std::string> differences_;
+  std::optional<SteadyTime> settle_until_;
+  SteadyTime next_news_;
+  int64_t strangers_ = 0;
+};
+
+struct RootAddress {
+  HostPort host_port;
+  std::string secret;
+  std::optional<Nonce> nonce;
+};
+
+// The others: reach rank 0, prove, wait for the verdict.
+Rendezvous join_rendezvous(const RendezvousOptions& options, const RootAddress& root, SteadyTime deadline);
+
+}  // namespace tilewire
