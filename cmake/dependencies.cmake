@@ -1,5 +1,5 @@
 find_package(Threads REQUIRED)
-find_package(fmt REQUIRED)
+find_package(fmt 9 REQUIRED)
 find_package(Eigen3 3.4 REQUIRED NO_MODULE)
 find_package(nlohmann_json 3.11 REQUIRED)
 if(TILEWIRE_BUILD_TESTS)

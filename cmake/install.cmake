@@ -1,1 +1,14 @@
-
+# What `cmake --install` puts where, so that find_package(tilewire) gives tilewire::tilewire.
+if(TARGET tilewire)
+  include(CMakePackageConfigHelpers)
+  set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/tilewire")
+  install(TARGETS tilewire EXPORT tilewireTargets COMPONENT development)
+  install(DIRECTORY include/tilewire DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" COMPONENT development
+    FILES_MATCHING PATTERN "*.h")
+  install(EXPORT tilewireTargets NAMESPACE tilewire:: DESTINATION "${package_dir}" COMPONENT development)
+  configure_package_config_file(cmake/tilewireConfig.cmake.in "${PROJECT_BINARY_DIR}/tilewireConfig.cmake"
+    INSTALL_DESTINATION "${package_dir}")
+  write_basic_package_version_file("${PROJECT_BINARY_DIR}/tilewireConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
+  install(FILES "${PROJECT_BINARY_DIR}/tilewireConfig.cmake" "${PROJECT_BINARY_DIR}/tilewireConfigVersion.cmake"
+    DESTINATION "${package_dir}" COMPONENT development)
+endif()

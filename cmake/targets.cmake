@@ -1,12 +1,37 @@
-# tilewire_layer(base SOURCES a.cc DEPENDS tilewire_x): the static library tilewire_base of one layer.
+# tilewire_layer(base SOURCES a.cc DEPENDS tilewire_x fmt::fmt): the static library tilewire_base of one layer.
 function(tilewire_layer name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS" ${ARGN})
   set(target "tilewire_${name}")
   add_library(${target} STATIC ${ARG_SOURCES})
   tilewire_flags(${target})
+  tilewire_choose_fmt(ARG_DEPENDS)
   target_link_libraries(${target} PUBLIC ${ARG_DEPENDS})
-  target_include_directories(${target} PUBLIC
-    $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src> $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>)
+  target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+endfunction()
+
+# tilewire_public_library(SOURCES communicator.cc LAYERS tilewire_base tilewire_schedule ...): the library `tilewire`
+# (alias tilewire::tilewire), static or by BUILD_SHARED_LIBS shared. It holds the objects of every layer named, so that
+# none of them is installed or seen by who links it. Its users see include/ and nothing else; what a user of the shared
+# library may call is marked TILEWIRE_API. Tests that look inside name the layers beside it.
+function(tilewire_public_library)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LAYERS" ${ARGN})
+  set(objects "")
+  set(build_only "")
+  foreach(layer IN LISTS ARG_LAYERS)
+    list(APPEND objects $<TARGET_OBJECTS:${layer}>)
+    list(APPEND build_only $<BUILD_INTERFACE:${layer}>)
+  endforeach()
+  add_library(tilewire ${ARG_SOURCES} ${objects})
+  add_library(tilewire::tilewire ALIAS tilewire)
+  tilewire_flags(tilewire)
+  set(own_depends fmt::fmt)
+  tilewire_choose_fmt(own_depends)
+  target_link_libraries(tilewire PRIVATE ${build_only} ${own_depends} Threads::Threads)
+  target_compile_features(tilewire PUBLIC cxx_std_20)
+  target_include_directories(tilewire
+    PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>
+    PRIVATE ${PROJECT_SOURCE_DIR}/src)
+  set_target_properties(tilewire PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 endfunction()
 
 # tilewire_test(wire_test SOURCES wire_test.cc DEPENDS tilewire_schedule LABELS unit TIMEOUT 60)
@@ -37,12 +62,24 @@ function(tilewire_bench name)
   add_executable(${name} ${ARG_SOURCES})
   tilewire_flags(${name})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} benchmark::benchmark benchmark::benchmark_main)
+  set_property(GLOBAL APPEND PROPERTY TILEWIRE_BENCHES ${name})
 endfunction()
 
 function(tilewire_flags target)
-  target_compile_options(${target} PRIVATE -Wall -Wextra $<$<BOOL:${TILEWIRE_WERROR}>:-Werror>)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra $<$<BOOL:${TILEWIRE_WERROR}>:-Werror>>)
   if(TILEWIRE_SANITIZE)
-    target_compile_options(${target} PUBLIC -fsanitize=${TILEWIRE_SANITIZE} -fno-omit-frame-pointer)
+    target_compile_options(${target} PUBLIC
+      $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TILEWIRE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
     target_link_options(${target} PUBLIC -fsanitize=${TILEWIRE_SANITIZE})
   endif()
+endfunction()
+
+# Replaces fmt::fmt in the named list by its header-only form where TILEWIRE_FMT_HEADER_ONLY asks for it.
+function(tilewire_choose_fmt list_name)
+  set(items ${${list_name}})
+  if(TILEWIRE_FMT_HEADER_ONLY)
+    list(TRANSFORM items REPLACE "^fmt::fmt$" "$<BUILD_INTERFACE:fmt::fmt-header-only>")
+  endif()
+  set(${list_name} "${items}" PARENT_SCOPE)
 endfunction()

@@ -2,6 +2,8 @@
 // what to change.
 #pragma once
 
+#include <tilewire/export.h>
+
 #include <stdexcept>
 #include <string>
 
@@ -20,7 +22,7 @@ enum class ErrorKind {
   internal,          // a rule of Tilewire itself was broken
 };
 
-const char* to_string(ErrorKind kind);
+TILEWIRE_API const char* to_string(ErrorKind kind);
 
 // The parts of an error message. Empty parts are left out of the text.
 struct ErrorParts {
@@ -31,7 +33,7 @@ struct ErrorParts {
   std::string advice{};  // "pass b as [K, N] or [N, K]"
 };
 
-class Error : public std::runtime_error {
+class TILEWIRE_API Error : public std::runtime_error {
  public:
   Error(ErrorKind kind, ErrorParts parts);
 

@@ -4,6 +4,7 @@
 // environment.
 #pragma once
 
+#include <tilewire/export.h>
 #include <tilewire/option_list.h>
 
 #include <cstdint>
@@ -15,7 +16,7 @@ namespace tilewire {
 
 using Environment = std::map<std::string, std::string>;
 
-struct Options {
+struct TILEWIRE_API Options {
 #define TILEWIRE_OPTION_FIELD(kind, field, value, allowed, scope, meaning) TILEWIRE_OPTION_TYPE_##kind field = value;
 #define TILEWIRE_OPTION_TYPE_text std::string
 #define TILEWIRE_OPTION_TYPE_secret std::string

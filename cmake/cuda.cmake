@@ -1,0 +1,66 @@
+# CUDA is found by itself: TILEWIRE_HAS_CUDA says whether the .cu parts are built. TILEWIRE_CUDA=ON makes its absence an
+# error, OFF never looks.
+set(TILEWIRE_HAS_CUDA OFF)
+set(TILEWIRE_CUDA_MINIMUM 12.9)
+if(NOT TILEWIRE_CUDA STREQUAL "OFF")
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+    find_program(TILEWIRE_NVCC nvcc PATHS /usr/local/cuda/bin)
+    if(TILEWIRE_NVCC)
+      set(CMAKE_CUDA_COMPILER "${TILEWIRE_NVCC}")
+    endif()
+  endif()
+  if(NOT CMAKE_CUDA_HOST_COMPILER)
+    set(CMAKE_CUDA_HOST_COMPILER "${CMAKE_CXX_COMPILER}")
+  endif()
+  # Architectures are named per target by tilewire_cuda_flags, where the `a` variants can be asked for.
+  set(CMAKE_CUDA_ARCHITECTURES OFF)
+  include(CheckLanguage)
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_GREATER_EQUAL TILEWIRE_CUDA_MINIMUM)
+      set(TILEWIRE_HAS_CUDA ON)
+    endif()
+  endif()
+  if(TILEWIRE_HAS_CUDA)
+    set(CMAKE_CUDA_STANDARD 20)
+    # CMake 3.25 does not know that nvcc has C++20.
+    if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+      set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
+      set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION -std=c++20)
+    endif()
+    if(TILEWIRE_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+      set(CMAKE_CUDA_COMPILER_LAUNCHER "${TILEWIRE_CCACHE}")
+    endif()
+    message(STATUS "CUDA ${CMAKE_CUDA_COMPILER_VERSION}: the CUDA parts are built")
+  elseif(TILEWIRE_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "TILEWIRE_CUDA=ON, but no nvcc of version ${TILEWIRE_CUDA_MINIMUM} or newer was found "
+      "(found: '${CMAKE_CUDA_COMPILER}' ${CMAKE_CUDA_COMPILER_VERSION}); put nvcc on PATH or set CUDACXX")
+  else()
+    message(STATUS "No CUDA ${TILEWIRE_CUDA_MINIMUM} or newer: the CUDA parts are left out")
+  endif()
+endif()
+
+function(tilewire_cuda_flags target)
+  target_compile_options(${target} PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:-gencode=arch=compute_90a,code=sm_90a --expt-relaxed-constexpr -Xcompiler=-Wall,-Wextra
+      $<$<BOOL:${TILEWIRE_WERROR}>:-Werror=all-warnings -Xcompiler=-Werror>>)
+endfunction()
+
+# tilewire_cuda_test(schedule_device_test SOURCES schedule_device_test.cu DEPENDS tilewire_schedule): a program with its
+# own main(), built where CUDA is; nothing elsewhere. It returns 0 for a pass and 77 when it needs a GPU and there is
+# none (shown as skipped).
+function(tilewire_cuda_test name)
+  if(NOT TILEWIRE_BUILD_TESTS OR NOT TILEWIRE_HAS_CUDA)
+    return()
+  endif()
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPENDS;LABELS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 60)
+  endif()
+  add_executable(${name} ${ARG_SOURCES})
+  tilewire_cuda_flags(${name})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPENDS})
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "cuda;${ARG_LABELS}" SKIP_RETURN_CODE 77)
+endfunction()
