@@ -1,9 +1,9 @@
-// The arena of a communicator on one rank: the memory that peers write into. Where things lie in it is fixed at creation
-// (see schedule/arena_layout.h); physical memory is appended by grow() and never moves.
+// The arena of a communicator on one rank: the memory that peers write into. Where things lie in it is fixed at
+// creation (see schedule/arena_layout.h); physical memory is appended by grow() and never moves.
 //
-// This class keeps the books: what is committed, what the NIC has to register, who got which part of the user area. What
-// the memory is made of is a subclass: host memory shared between processes (MemfdArena), plain memory shared between
-// threads (ThreadArena), device memory.
+// This class keeps the books: what is committed, what the NIC has to register, who got which part of the user area.
+// What the memory is made of is a subclass: host memory shared between processes (MemfdArena), plain memory shared
+// between threads (ThreadArena), device memory.
 //
 // Thread-safety: base, peer, layout and rank may be called from any thread at any time before close(); allocate_user,
 // free_user and user_bytes_for from any thread at any time; everything else by one thread while no call is in flight.
@@ -62,9 +62,9 @@ class Arena {
   int64_t half_bytes() const { return half_bytes_; }
   int64_t user_bytes() const { return user_bytes_; }
   // Appends physical memory until each half and the user area have at least these bytes; smaller values change nothing.
-  // No address changes. All ranks call it with the same values, between calls; agreeing is the caller's business, and so
-  // is to map, on each peer, exports() that are new.
-  // Throws Error(resource) with the bytes asked, the limit and the option that sets it; then nothing has changed.
+  // No address changes. All ranks call it with the same values, between calls; agreeing is the caller's business, and
+  // so is to map, on each peer, exports() that are new. Throws Error(resource) with the bytes asked, the limit and the
+  // option that sets it; then nothing has changed.
   void grow(int64_t half_bytes, int64_t user_bytes);
 
   // What the NIC must register, in the order in which it came: flag area, halves, user area. Growth only appends.
@@ -88,10 +88,10 @@ class Arena {
   int64_t user_area_offset(const void* pointer) const;
 
   // Unmaps peers and closes descriptors, without any help of a peer. The own memory goes at once, or with the last
-  // free_user() when some of the user area is still handed out (a tensor may outlive its communicator), at the latest with
-  // the object. Idempotent.
+  // free_user() when some of the user area is still handed out (a tensor may outlive its communicator), at the latest
+  // with the object. Idempotent.
   void close() noexcept;
-  bool is_closed() const { return is_closed_; }
+  bool is_closed() const;
 
   static constexpr int64_t kUserAlignmentBytes = 256;
 
@@ -102,7 +102,9 @@ class Arena {
   // A subclass ends its constructor with start(): `base` is the reserved range. Commits the flag area and the first
   // bytes of the others. Throws as grow() does.
   void start(std::byte* base, const ArenaConfig& config);
-  // For start() and grow(): more exports.
+  // A subclass' destructor begins with finish(): close(), and whatever is still mapped goes.
+  void finish() noexcept;
+  // For start() and commit(): more exports.
   void add_export(ArenaExport e) { exports_.push_back(e); }
   void set_peer(Rank p, std::byte* base);
   // "rank 3, arena": for errors.
@@ -120,6 +122,7 @@ class Arena {
   virtual void close_exports() noexcept = 0;
   virtual void unmap_own() noexcept = 0;
 
+  void release_own() noexcept;
   void check_growth(int64_t half_bytes, int64_t user_bytes) const;
 
   Rank rank_;
@@ -130,7 +133,7 @@ class Arena {
   int64_t user_bytes_ = 0;
   std::vector<ArenaRange> ranges_;
   std::vector<ArenaExport> exports_;
-  mutable std::mutex user_mutex_;  // guards the three below
+  mutable std::mutex user_mutex_;  // guards what follows
   RangeAllocator user_;
   bool is_closed_ = false;
   bool is_unmapped_ = false;

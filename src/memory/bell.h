@@ -1,11 +1,10 @@
 // The bell wakes threads that sleep until some word changes. It may lie in memory that processes share.
 //
-// Why no wake-up is lost. A writer stores the word, then loads `sleepers`. A sleeper raises `sleepers`, then looks at the
-// word once more, then sleeps unless the bell has rung since before that look. All four are sequentially consistent, so
-// either the writer sees the sleeper (and rings) or the sleeper sees the word. With weaker orders both may miss: the
-// store of x86, too, is delayed past a later load.
-// Therefore: what a sleeper looks at is stored and loaded with memory_order_seq_cst. On x86 and 64-bit Arm the load costs
-// no more than an acquire.
+// Why no wake-up is lost. A writer stores the word, then loads `sleepers`. A sleeper raises `sleepers`, then looks at
+// the word once more, then sleeps unless the bell has rung since before that look. All four are sequentially
+// consistent, so either the writer sees the sleeper (and rings) or the sleeper sees the word. With weaker orders both
+// may miss: the store of x86, too, is delayed past a later load. Therefore: what a sleeper looks at is stored and
+// loaded with memory_order_seq_cst. On x86 and 64-bit Arm the load costs no more than an acquire.
 #pragma once
 
 #include <atomic>

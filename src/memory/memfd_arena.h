@@ -1,8 +1,12 @@
-// The arena in host memory that processes share: an anonymous memory file (memfd), sparse over the whole reserved range.
-// Its descriptor travels to peers over a Unix socket; it has no name in any file system, so a crash leaves nothing.
+// The arena in host memory that processes share: an anonymous memory file (memfd), sparse over the whole reserved
+// range. Its descriptor travels to peers over a Unix socket; it has no name in any file system, so a crash leaves
+// nothing.
 #pragma once
 
+#include <vector>
+
 #include "memory/arena.h"
+#include "memory/mapping.h"
 
 namespace tilewire {
 
@@ -26,10 +30,10 @@ class MemfdArena final : public Arena {
   void unmap_peers() noexcept override;
   void close_exports() noexcept override;
   void unmap_own() noexcept override;
-  std::byte* map(int fd, const char* what) const;
 
   UniqueFd fd_;
-  std::vector<std::byte*> mapped_peers_;
+  Mapping own_;
+  std::vector<Mapping> peers_;
 };
 
 }  // namespace tilewire

@@ -17,8 +17,8 @@ class RangeAllocator {
   // Appends free bytes up to a total of `size_bytes`; a smaller value changes nothing.
   void grow(int64_t size_bytes);
 
-  // Offset of `bytes` free bytes at a multiple of `alignment` (a power of two), or nothing when there is no room. A range
-  // of 0 bytes takes a granule, so that no two allocations have one offset.
+  // Offset of `bytes` free bytes at a multiple of `alignment` (a power of two), or nothing when there is no room. A
+  // range of 0 bytes takes a granule, so that no two allocations have one offset.
   std::optional<int64_t> allocate(int64_t bytes, int64_t alignment);
   // False when `offset` is not the beginning of an allocated range; then nothing changes.
   bool free(int64_t offset);

@@ -1,5 +1,5 @@
-// Random delays that make rare interleavings common in tests: 0 to max_us before a step, by hash of seed, rank, role and
-// step, so that a run can be repeated.
+// Random delays that make rare interleavings common in tests: 0 to max_us before a step, by hash of seed, rank, role
+// and step, so that a run can be repeated.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The arena for ranks that are threads of one process, in plain memory: a race detector sees every access of every rank.
+// The arena for ranks that are threads of one process, in plain memory: a race detector sees every access of every
+// rank.
 #pragma once
 
 #include <memory>
@@ -14,8 +15,8 @@ namespace tilewire {
 // Thread-safety: arena() and base() may be called from any thread.
 class ThreadArenaGroup {
  public:
-  // `nodes[r]` is the node of rank r: peer() of an arena gives the ranks of its own node only. `config` is that of every
-  // rank, its `rank` is not read. Throws as MemfdArena does.
+  // `nodes[r]` is the node of rank r: peer() of an arena gives the ranks of its own node only. `config` is that of
+  // every rank, its `rank` is not read. Throws as MemfdArena does.
   ThreadArenaGroup(std::vector<Node> nodes, const ArenaConfig& config);
   ~ThreadArenaGroup();
 

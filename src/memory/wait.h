@@ -1,11 +1,12 @@
-// THE host wait: spins briefly, then yields, then sleeps on a bell, until its condition holds, the rank is aborted or the
-// deadline has passed.
+// THE host wait: spins briefly, then yields, then sleeps on a bell, until its condition holds, the rank is aborted or
+// the deadline has passed.
 #pragma once
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "memory/bell.h"
@@ -40,9 +41,9 @@ class HostWaiter {
   // none when it is nullptr. An abort rings the arena's bell, not this one: it is seen after max_sleep at most.
   HostWaiter(Bell bell, std::byte* abort_base, const WaitOptions& options);
 
-  // Returns when `ready()` is true, or why not. `ready` is called many times: it must be cheap and loads what it looks at
-  // with seq_cst (load_word does). `describe()` gives a text for the log, "chunk 3 of rank 2 (word 77) to reach 12": called
-  // once every report_every, never in a short wait. What the two throw comes out of here.
+  // Returns when `ready()` is true, or why not. `ready` is called many times: it must be cheap and loads what it looks
+  // at with seq_cst (load_word does). `describe()` gives a text for the log, "chunk 3 of rank 2 (word 77) to reach 12":
+  // called once every report_every, never in a short wait. What the two throw comes out of here.
   template <class Ready, class Describe>
   WaitResult wait(Ready&& ready, Describe&& describe) {
     last_waited_ = {};
@@ -74,7 +75,11 @@ class HostWaiter {
   }
 
   bool has_abort() const { return abort_base_ != nullptr && is_aborted(abort_base_); }
+  std::optional<WaitResult> look(Callback<bool> ready) const;
   WaitResult wait_long(Callback<bool> ready, Callback<std::string> describe);
+  std::optional<WaitResult> spin_and_yield(Callback<bool> ready, std::chrono::steady_clock::time_point begin) const;
+  WaitResult sleep_until_end(Callback<bool> ready, Callback<std::string> describe,
+                             std::chrono::steady_clock::time_point begin);
 
   Bell bell_;
   std::byte* abort_base_;
