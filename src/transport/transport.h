@@ -1,30 +1,36 @@
 // The one interface between the proxy and a network. A transport moves bytes from this rank's registered arena into the
 // arenas of ranks on other nodes. It knows nothing of ops, tiles or calls.
 //
-// Thread-safety: register_arena, connect and close are called before the proxy starts or after it stopped; post and poll
-// by the proxy thread alone.
+// Life: made by the registry, register_arena() for each range, address(), connect() with everybody's addresses, then post()
+// and poll() by the proxy thread until close().
+//
+// Thread-safety: register_arena may also be called while the proxy runs (the arena grows between calls); address, connect
+// and close before the proxy starts or after it stopped; post, poll and idle_hint by the proxy thread alone.
 #pragma once
-
-#include <tilewire/error.h>
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
+#include "base/unique_fd.h"
 
 namespace tilewire {
 
 // What differs between networks. Arrival strategies are chosen from this, once, the same on all ranks.
 struct Caps {
   std::string name{};
-  bool ordered_writes = false;    // a write becomes visible to the peer after all earlier writes to it on this path
+  bool ordered_writes = false;    // a write becomes visible to the peer after all earlier writes to it
+  bool value_writes = false;      // RequestKind::write_value works: 8 bytes, never torn
   bool write_with_immediate = false;  // a write can carry 32 bits that appear at the receiver once its data is visible
   uint32_t max_outstanding = 0;   // requests posted and not yet completed, over all peers
-  uint64_t max_write_bytes = 0;   // longest single request
+  uint64_t max_write_bytes = std::numeric_limits<uint64_t>::max();  // longest single request
 };
 
 enum class RequestKind : uint8_t {
@@ -42,21 +48,29 @@ struct WriteRequest {
   uint64_t value = 0;       // write_value
   uint32_t immediate = 0;   // write_with_immediate
   uint64_t id = 0;          // comes back in the completion
+
+  // A request that moves a signal and no data.
+  bool is_control() const { return kind == RequestKind::write_value || bytes == 0; }
 };
 
 enum class EventKind : uint8_t {
   completed,  // request `id`: source may be reused and the data has landed at the peer
-  failed,     // request `id` failed for good; `peer` and `status` say how
+  failed,     // request `id` failed for good; `status` says how
   arrived,    // a write with immediate from `peer` has landed here, data first
 };
 
 struct Event {
   EventKind kind = EventKind::completed;
-  Rank peer;
+  Rank peer;  // always set: where the request went, or where the immediate came from
   uint64_t id = 0;
   uint32_t immediate = 0;
   int32_t status = 0;  // failed: a back end's own code, see describe_status
 };
+
+// Collective among the ranks of this host: gives `own_fd` to all and returns theirs by rank, none for those that have
+// none and for this rank itself. `purpose` tells exchanges apart. Throws as exchange_fds() of the bootstrap does.
+using FdExchanger =
+    std::function<std::vector<UniqueFd>(std::string_view purpose, int own_fd, std::chrono::nanoseconds deadline)>;
 
 // What a transport needs to be made. All ranks use the same options.
 struct TransportContext {
@@ -64,8 +78,14 @@ struct TransportContext {
   int32_t ranks = 0;
   std::vector<Rank> peers;     // the ranks of other nodes this rank exchanges data or signals with, both directions
   std::byte* arena = nullptr;  // base of the reserved range; offsets in requests count from here
-  uint64_t arena_bytes = 0;    // length of the reserved range
-  std::vector<int> peer_arena_fds;  // emulated only: by rank, -1 where there is none (one machine plays several nodes)
+  uint64_t arena_bytes = 0;    // length of the reserved range, the same on all ranks
+
+  // For `emulated`, where one machine plays several nodes; real networks look at none of these.
+  // How a peer's arena is reached: its base where the ranks are threads of one process, else its memory file, which the
+  // transport maps (the descriptor stays the caller's and is needed during connect() only). By rank; empty when unused.
+  std::vector<std::byte*> peer_arena_bases;
+  std::vector<int> peer_arena_fds;
+  FdExchanger exchange_fds;  // not needed where the ranks are threads of one process
 };
 
 class Transport {
@@ -78,15 +98,20 @@ class Transport {
   virtual void register_arena(uint64_t begin, uint64_t bytes) = 0;
   // What peers need to reach this rank, exchanged by the bootstrap; then connect() with the addresses of all ranks.
   virtual std::vector<std::byte> address() = 0;
+  // Collective among all ranks. Throws Error(mismatch) for an address that is no address of this transport,
+  // Error(deadline) and what `exchange_fds` throws.
   virtual void connect(std::span<const std::vector<std::byte>> addresses, std::chrono::nanoseconds deadline) = 0;
-  // Takes a prefix of `requests` and says how long it is: fewer than all is back-pressure, not an error.
+  // Takes a prefix of `requests` and returns how long it is: fewer than all is back-pressure, not an error. Never blocks.
+  // A range that was not registered here, or lies outside the peer's arena, is an Error(invalid_argument) that names it;
+  // requests before it were taken.
   virtual size_t post(std::span<const WriteRequest> requests) = 0;
   // Moves things on and fills `events`; returns how many. Never blocks.
   virtual size_t poll(std::span<Event> events) = 0;
   // How long poll() surely has nothing new, as far as this side knows; zero when it should be called at once.
   virtual std::chrono::nanoseconds idle_hint() const { return std::chrono::nanoseconds::max(); }
   virtual std::string describe_status(int32_t status) const = 0;
-  // Ends all traffic without help of a peer and frees what was registered. Idempotent, bounded.
+  // Ends all traffic without help of a peer and frees what was registered. Idempotent, bounded. Requests in flight are
+  // dropped; post() and poll() then do nothing.
   virtual void close() noexcept = 0;
 };
 
