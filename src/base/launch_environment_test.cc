@@ -1,0 +1,164 @@
+#include "base/launch_environment.h"
+
+#include "base/host_list.h"
+
+#include <gtest/gtest.h>
+#include <tilewire/error.h>
+
+namespace tilewire {
+namespace {
+
+using Hosts = std::vector<std::string>;
+
+Environment merged(Environment a, const Environment& b) {
+  a.insert(b.begin(), b.end());
+  return a;
+}
+
+const Environment kTorchrun{{"RANK", "5"},
+                            {"WORLD_SIZE", "8"},
+                            {"LOCAL_RANK", "1"},
+                            {"LOCAL_WORLD_SIZE", "4"},
+                            {"MASTER_ADDR", "node-a"},
+                            {"MASTER_PORT", "29500"},
+                            {"TORCHELASTIC_RUN_ID", "run-17"}};
+const Environment kOpenMpi{{"OMPI_COMM_WORLD_RANK", "2"},
+                           {"OMPI_COMM_WORLD_SIZE", "4"},
+                           {"OMPI_COMM_WORLD_LOCAL_RANK", "2"},
+                           {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
+                           {"PMIX_NAMESPACE", "3141@1"}};
+const Environment kMpich{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "0"}, {"MPI_LOCALNRANKS", "1"}};
+const Environment kSlurm{{"SLURM_PROCID", "6"},
+                         {"SLURM_NTASKS", "7"},
+                         {"SLURM_STEP_NUM_TASKS", "7"},
+                         {"SLURM_LOCALID", "0"},
+                         {"SLURM_NODEID", "3"},
+                         {"SLURM_JOB_ID", "4711"},
+                         {"SLURM_STEP_ID", "2"},
+                         {"SLURM_STEP_NODELIST", "gpu[07-09,12]"},
+                         {"SLURM_STEP_TASKS_PER_NODE", "2(x3),1"}};
+
+TEST(LaunchEnvironment, NoLauncherIsOneRank) {
+  const LaunchEnvironment launch = read_launch_environment({{"PATH", "/bin"}});
+  EXPECT_EQ(launch.source, "none");
+  EXPECT_EQ(launch.rank, 0);
+  EXPECT_EQ(launch.world_size, 1);
+}
+
+TEST(LaunchEnvironment, Torchrun) {
+  const LaunchEnvironment launch = read_launch_environment(kTorchrun);
+  EXPECT_EQ(launch.source, "torchrun");
+  EXPECT_EQ(launch.rank, 5);
+  EXPECT_EQ(launch.world_size, 8);
+  EXPECT_EQ(launch.local_rank, 1);
+  EXPECT_EQ(launch.local_world_size, 4);
+  EXPECT_EQ(launch.rendezvous, "node-a:29500");
+  EXPECT_EQ(launch.job, "run-17");
+}
+
+TEST(LaunchEnvironment, OpenMpiOnOneHostMeetsOnItsLoopback) {
+  const LaunchEnvironment launch = read_launch_environment(kOpenMpi);
+  EXPECT_EQ(launch.source, "openmpi");
+  EXPECT_EQ(launch.rank, 2);
+  EXPECT_EQ(launch.local_world_size, 4);
+  EXPECT_EQ(launch.job, "openmpi-3141@1");
+  EXPECT_EQ(launch.rendezvous.rfind("127.0.0.1:2", 0), 0U) << launch.rendezvous;
+  Environment other = kOpenMpi;
+  other["PMIX_NAMESPACE"] = "3142@1";
+  EXPECT_NE(read_launch_environment(other).rendezvous, launch.rendezvous) << "two jobs would meet each other";
+}
+
+TEST(LaunchEnvironment, MpichOnTwoHostsLeavesTheRendezvousOpen) {
+  const LaunchEnvironment launch = read_launch_environment(kMpich);
+  EXPECT_EQ(launch.source, "mpich");
+  EXPECT_EQ(launch.rank, 1);
+  EXPECT_EQ(launch.world_size, 2);
+  EXPECT_EQ(launch.local_rank, 0);
+  EXPECT_EQ(launch.rendezvous, "");
+}
+
+TEST(LaunchEnvironment, SlurmMeetsOnTheFirstHostOfTheStep) {
+  const LaunchEnvironment launch = read_launch_environment(kSlurm);
+  EXPECT_EQ(launch.source, "slurm");
+  EXPECT_EQ(launch.rank, 6);
+  EXPECT_EQ(launch.world_size, 7);
+  EXPECT_EQ(launch.local_world_size, 1);
+  EXPECT_EQ(launch.job, "slurm-4711.2");
+  EXPECT_EQ(launch.rendezvous.rfind("gpu07:2", 0), 0U) << launch.rendezvous;
+  Environment neighbour = kSlurm;
+  neighbour["SLURM_PROCID"] = "0";
+  neighbour["SLURM_NODEID"] = "0";
+  EXPECT_EQ(read_launch_environment(neighbour).rendezvous, launch.rendezvous);
+  EXPECT_EQ(read_launch_environment(neighbour).local_world_size, 2);
+}
+
+TEST(LaunchEnvironment, ABatchScriptWithoutSrunIsOneProcess) {
+  const Environment batch{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_JOB_ID", "1"}};
+  EXPECT_EQ(read_launch_environment(batch).source, "none");
+}
+
+TEST(LaunchEnvironment, OldSlurmWithoutStepTasksUsesTheJobs) {
+  Environment old = kSlurm;
+  old.erase("SLURM_STEP_NUM_TASKS");
+  EXPECT_EQ(read_launch_environment(old).world_size, 7);
+}
+
+TEST(LaunchEnvironment, TheInnermostLauncherCounts) {
+  EXPECT_EQ(read_launch_environment(merged(kOpenMpi, kSlurm)).source, "openmpi");
+  EXPECT_EQ(read_launch_environment(merged(kTorchrun, kSlurm)).source, "torchrun");
+  const Environment own{{"TILEWIRE_RANK", "1"},
+                        {"TILEWIRE_WORLD_SIZE", "3"},
+                        {"TILEWIRE_RENDEZVOUS", "127.0.0.1:9"},
+                        {"TILEWIRE_JOB", "mine"}};
+  const LaunchEnvironment launch = read_launch_environment(merged(own, kTorchrun));
+  EXPECT_EQ(launch.source, "tilewire");
+  EXPECT_EQ(launch.rank, 1);
+  EXPECT_EQ(launch.rendezvous, "127.0.0.1:9");
+  EXPECT_EQ(launch.job, "mine");
+}
+
+TEST(LaunchEnvironment, ARankAloneIsNoLauncher) {
+  EXPECT_EQ(read_launch_environment({{"RANK", "3"}}).source, "none");
+  EXPECT_EQ(read_launch_environment({{"RANK", "3"}, {"WORLD_SIZE", ""}}).source, "none");
+}
+
+TEST(LaunchEnvironment, NumbersThatCannotBeAreRefusedByName) {
+  const auto refusal = [](Environment environment, const std::string& name, const std::string& value) {
+    environment[name] = value;
+    try {
+      read_launch_environment(environment);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_NE(refusal(kTorchrun, "RANK", "8").find("RANK must be less than WORLD_SIZE"), std::string::npos);
+  EXPECT_NE(refusal(kTorchrun, "RANK", "one").find("RANK = 'one'"), std::string::npos);
+  EXPECT_NE(refusal(kTorchrun, "WORLD_SIZE", "-1").find("WORLD_SIZE = '-1'"), std::string::npos);
+  EXPECT_NE(refusal(kTorchrun, "LOCAL_RANK", "4").find("LOCAL_RANK must be less"), std::string::npos);
+  EXPECT_NE(refusal(kTorchrun, "LOCAL_WORLD_SIZE", "9").find("more ranks than the job"), std::string::npos);
+  EXPECT_NE(refusal(kSlurm, "SLURM_STEP_NODELIST", "gpu[07").find("gpu[07"), std::string::npos);
+}
+
+TEST(HostList, ExpandsRangesWithTheirWidth) {
+  EXPECT_EQ(expand_host_list("login"), Hosts{"login"});
+  EXPECT_EQ(expand_host_list("gpu[01-03,7],login"), (Hosts{"gpu01", "gpu02", "gpu03", "gpu7", "login"}));
+  EXPECT_EQ(expand_host_list("r[1-2]n[8-9]-ib"), (Hosts{"r1n8-ib", "r1n9-ib", "r2n8-ib", "r2n9-ib"}));
+  EXPECT_EQ(expand_host_list("a[09-10]"), (Hosts{"a09", "a10"}));
+}
+
+TEST(HostList, RefusesWhatSlurmDoesNotWrite) {
+  for (const char* text : {"", "a,,b", "a[1", "a]1[", "a[[1]]", "a[3-1]", "a[x]", "a[1-]", "a[0-99999999]", "a[]"}) {
+    EXPECT_THROW(expand_host_list(text), Error) << text;
+  }
+}
+
+TEST(TasksPerNode, ExpandsRepeats) {
+  EXPECT_EQ(expand_tasks_per_node("2(x3),1"), (std::vector<int32_t>{2, 2, 2, 1}));
+  for (const char* text : {"", "0", "2(x0)", "2(x", "2(x3", "(x3)", "2(x99999)", "2;3"}) {
+    EXPECT_THROW(expand_tasks_per_node(text), Error) << text;
+  }
+}
+
+}  // namespace
+}  // namespace tilewire
