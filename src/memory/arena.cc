@@ -120,7 +120,10 @@ std::byte* Arena::allocate_user(int64_t bytes, int64_t alignment) {
 
 void Arena::free_user(std::byte* pointer) {
   const std::lock_guard lock(user_mutex_);
-  if (is_unmapped_ || !user_.free(pointer - (base_ + layout_.user_offset()))) {
+  // As numbers: the difference of unrelated pointers means nothing.
+  const auto offset = static_cast<int64_t>(reinterpret_cast<uintptr_t>(pointer) -
+                                           reinterpret_cast<uintptr_t>(base_ + layout_.user_offset()));
+  if (is_unmapped_ || !user_.free(offset)) {
     throw Error(ErrorKind::invalid_argument, {.what = "not memory that the user area has handed out",
                                               .where = where(),
                                               .values = fmt::format("{}", static_cast<const void*>(pointer))});

@@ -49,7 +49,10 @@ class HostWaiter {
     last_waited_ = {};
     if (has_abort()) return WaitResult::aborted;
     if (ready()) return WaitResult::ready;
-    return wait_long(callback<bool>(ready), callback<std::string>(describe));
+    // Lambdas, so that a plain function will do as well.
+    auto look = [&]() -> bool { return ready(); };
+    auto tell = [&]() -> std::string { return describe(); };
+    return wait_long(callback<bool>(look), callback<std::string>(tell));
   }
 
   // Time spent in the last wait() and in all of them; a wait that was ready at once counts nothing.
@@ -70,8 +73,7 @@ class HostWaiter {
   // Lives as long as `f`.
   template <class Result, class F>
   static Callback<Result> callback(F& f) {
-    return {const_cast<void*>(static_cast<const void*>(std::addressof(f))),
-            [](void* object) -> Result { return (*static_cast<F*>(object))(); }};
+    return {std::addressof(f), [](void* object) -> Result { return (*static_cast<F*>(object))(); }};
   }
 
   bool has_abort() const { return abort_base_ != nullptr && is_aborted(abort_base_); }

@@ -1,0 +1,236 @@
+#include "memory/wait.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/log.h"
+#include "memory/ping_pong.h"
+#include "memory/thread_arena.h"
+
+namespace tilewire {
+namespace {
+
+using namespace std::chrono_literals;
+
+#if defined(__SANITIZE_THREAD__)
+constexpr Epoch kRounds = 10000;
+#else
+constexpr Epoch kRounds = 100000;
+#endif
+
+const ArenaConfig kConfig = {
+    .rank = Rank{0},
+    .layout = {.flags = {.ranks = 2, .max_chunks = 4}, .half_stride_bytes = 4096, .user_stride_bytes = 0},
+    .half_bytes = 0,
+    .user_bytes = 0};
+
+// A wait that goes to sleep at once and would sleep long past the test's patience if nobody woke it.
+WaitOptions sleepy() {
+  WaitOptions options;
+  options.spin = 0ns;
+  options.yields = 0;
+  options.max_sleep = 30s;
+  options.deadline = 30s;
+  return options;
+}
+constexpr auto kPatience = 10s;
+
+std::string nothing() { return "nothing"; }
+
+class Wait : public testing::Test {
+ protected:
+  ThreadArenaGroup group_{std::vector<Node>(2, Node{0}), kConfig};
+  std::unique_ptr<Arena> arena_ = group_.arena(Rank{0});
+  std::unique_ptr<Arena> other_ = group_.arena(Rank{1});
+  const ArenaLayout& layout_ = arena_->layout();
+  std::byte* base_ = arena_->base();
+};
+
+TEST_F(Wait, WhatIsReadyAtOnceCostsNoTime) {
+  HostWaiter waiter(base_, sleepy());
+  EXPECT_EQ(waiter.wait([] { return true; }, nothing), WaitResult::ready);
+  EXPECT_EQ(waiter.last_waited(), 0ns);
+  EXPECT_EQ(waiter.sleeps(), 0);
+}
+
+TEST_F(Wait, DeadlinePassesWhetherItComesInTheSpinOrInTheSleep) {
+  for (const auto spin : {0ns, std::chrono::nanoseconds(10s)}) {
+    WaitOptions options = sleepy();
+    options.spin = spin;
+    options.deadline = 30ms;
+    HostWaiter waiter(base_, options);
+    EXPECT_EQ(waiter.wait([] { return false; }, nothing), WaitResult::deadline);
+    EXPECT_GE(waiter.last_waited(), 30ms);
+    EXPECT_LT(waiter.last_waited(), 5s);
+  }
+}
+
+TEST_F(Wait, AnEndlessDeadlineDoesNotWrap) {
+  WaitOptions options = sleepy();
+  options.max_sleep = 1ms;
+  options.deadline = std::chrono::nanoseconds::max();
+  HostWaiter waiter(base_, options);
+  int looks = 0;
+  EXPECT_EQ(waiter.wait([&] { return ++looks > 5; }, nothing), WaitResult::ready);
+}
+
+TEST_F(Wait, AbortIsSeenEvenWhereTheConditionHolds) {
+  raise_abort(base_);
+  HostWaiter waiter(base_, sleepy());
+  EXPECT_EQ(waiter.wait([] { return true; }, nothing), WaitResult::aborted);
+}
+
+TEST_F(Wait, AbortWakesASleeperOfAnyRank) {
+  HostWaiter waiter(base_, sleepy());
+  std::thread killer([&] {
+    std::this_thread::sleep_for(20ms);
+    raise_abort(other_->peer(Rank{0}));
+  });
+  EXPECT_EQ(waiter.wait([] { return false; }, nothing), WaitResult::aborted);
+  EXPECT_LT(waiter.last_waited(), kPatience);
+  killer.join();
+}
+
+TEST_F(Wait, AWordThatRingsNoBellIsSeenAfterOneBoundedSleep) {
+  WaitOptions options = sleepy();
+  options.max_sleep = 1ms;
+  HostWaiter waiter(base_, options);
+  std::atomic<bool> flag{false};
+  std::thread nic([&] {
+    std::this_thread::sleep_for(20ms);
+    flag.store(true);
+  });
+  EXPECT_EQ(waiter.wait([&] { return flag.load(); }, nothing), WaitResult::ready);
+  EXPECT_LT(waiter.last_waited(), kPatience);
+  nic.join();
+}
+
+TEST_F(Wait, OneBellWakesAllSleepersOfTheRank) {
+  std::atomic<int> woken{0};
+  std::vector<std::thread> roles;
+  for (int i = 0; i < 4; ++i) {
+    roles.emplace_back([&] {
+      HostWaiter waiter(base_, sleepy());
+      const auto result = waiter.wait([&] { return has_reached(base_, layout_, 1, 1); }, nothing);
+      if (result == WaitResult::ready && waiter.last_waited() < kPatience) ++woken;
+    });
+  }
+  while (std::atomic_ref(*arena_bell(base_).sleepers).load() < 4) std::this_thread::yield();
+  publish_word(other_->peer(Rank{0}), layout_, 1, 1);
+  for (std::thread& t : roles) t.join();
+  EXPECT_EQ(woken, 4);
+  EXPECT_EQ(*arena_bell(base_).sleepers, 0u);
+}
+
+TEST_F(Wait, AThrowingConditionLeavesNoSleeperBehind) {
+  HostWaiter waiter(base_, sleepy());
+  int looks = 0;
+  const auto ready = [&]() -> bool {
+    if (++looks == 2) throw std::runtime_error("looked twice");
+    return false;
+  };
+  EXPECT_THROW(waiter.wait(ready, nothing), std::runtime_error);
+  EXPECT_EQ(*arena_bell(base_).sleepers, 0u);
+}
+
+TEST_F(Wait, ALongWaitSaysWhatItWaitsForBeforeItsDeadline) {
+  std::vector<std::string> lines;
+  const LogSink old = set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  WaitOptions options = sleepy();
+  options.deadline = 250ms;
+  options.report_every = 100ms;
+  HostWaiter waiter(base_, options);
+  EXPECT_EQ(waiter.wait([] { return false; }, [] { return std::string("chunk 3 of rank 1"); }), WaitResult::deadline);
+  set_log_sink(old);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_NE(lines[0].find("chunk 3 of rank 1"), std::string::npos) << lines[0];
+}
+
+TEST_F(Wait, TimeWaitedAddsUp) {
+  WaitOptions options = sleepy();
+  options.deadline = 10ms;
+  HostWaiter waiter(base_, options);
+  waiter.wait([] { return false; }, nothing);
+  waiter.wait([] { return false; }, nothing);
+  EXPECT_GE(waiter.total_waited(), 20ms);
+  EXPECT_LT(waiter.last_waited(), waiter.total_waited());
+}
+
+struct Match {
+  PingPongResult first;
+  PingPongResult second;
+};
+
+class WaitStress : public Wait {
+ protected:
+  Match play_both(const WaitOptions& first, const WaitOptions& second, int64_t jitter_loops) {
+    Match match;
+    std::thread opponent([&] {
+      const PingPong side = {layout_, other_->base(), other_->peer(Rank{0}), Rank{1}, second, jitter_loops};
+      match.second = play(side, kRounds, kPatience);
+      // A side that gave up lets the other go.
+      if (match.second.longest_wait > kPatience) raise_abort(base_);
+    });
+    const PingPong side = {layout_, base_, arena_->peer(Rank{1}), Rank{0}, first, 0};
+    match.first = play(side, kRounds, kPatience);
+    if (match.first.longest_wait > kPatience) raise_abort(other_->base());
+    opponent.join();
+    return match;
+  }
+};
+
+TEST_F(WaitStress, NoWakeUpIsLostBetweenTwoSleepers) {
+  const Match match = play_both(sleepy(), sleepy(), 0);
+  EXPECT_EQ(match.first.last, WaitResult::ready);
+  EXPECT_EQ(match.second.last, WaitResult::ready);
+  EXPECT_LT(match.first.longest_wait, kPatience);
+  EXPECT_LT(match.second.longest_wait, kPatience);
+  EXPECT_GT(match.first.sleeps + match.second.sleeps, static_cast<int64_t>(kRounds / 10));
+}
+
+// The other answers at once, give or take some nanoseconds: its store meets the sleeper on its way to sleep.
+TEST_F(WaitStress, NoWakeUpIsLostWhenTheStoreMeetsTheSleeperOnItsWay) {
+  WaitOptions spinning = sleepy();
+  spinning.spin = 30s;
+  const Match match = play_both(sleepy(), spinning, 400);
+  EXPECT_EQ(match.first.last, WaitResult::ready);
+  EXPECT_EQ(match.second.last, WaitResult::ready);
+  EXPECT_LT(match.first.longest_wait, kPatience);
+  EXPECT_LT(match.second.longest_wait, kPatience);
+}
+
+// A ring of one entry: the producer waits for room, the consumer for work, each on a bell of its own.
+TEST_F(Wait, NoWakeUpIsLostBetweenTheTwoEndsOfARing) {
+  constexpr uint64_t kCapacity = 1;
+  LocalBell room;
+  LocalBell work;
+  std::atomic<uint64_t> head{0};
+  std::atomic<uint64_t> tail{0};
+  std::atomic<int> late{0};
+  const auto wait_on = [&](LocalBell& bell, auto ready) {
+    HostWaiter waiter(bell.view(), base_, sleepy());
+    if (waiter.wait(ready, nothing) != WaitResult::ready || waiter.last_waited() > kPatience) ++late;
+    return late == 0;
+  };
+  std::thread producer([&] {
+    for (uint64_t i = 0; i < kRounds && wait_on(room, [&] { return i - tail.load() < kCapacity; }); ++i) {
+      head.store(i + 1);
+      work.wake();
+    }
+  });
+  for (uint64_t i = 0; i < kRounds && wait_on(work, [&] { return head.load() > i; }); ++i) {
+    tail.store(i + 1);
+    room.wake();
+  }
+  producer.join();
+  EXPECT_EQ(late, 0);
+  EXPECT_EQ(tail, kRounds);
+}
+
+}  // namespace
+}  // namespace tilewire
