@@ -39,6 +39,13 @@ struct CallStep {
   }
 };
 
+// A gather that belongs to no call ("arena growth", a handle's creation).
+struct OutsideStep {
+  std::string kind;
+  uint64_t sequence = 0;    // the how-manieth gather of its rank, those of calls included
+  uint64_t last_tried = 0;  // the rank's latest call
+};
+
 class CallLedger {
  public:
   CallLedger(Rank rank, int32_t world_size) : rank_(rank), world_size_(world_size) {}
@@ -48,16 +55,19 @@ class CallLedger {
   Verdict agree(const CallStep& step);                         // fault: a peer is in another step of this call
   Verdict enter_call(uint64_t call);                           // fault: a peer waits in a step this rank never joined
   void end_call(uint64_t call);
+  OutsideStep join_outside(std::string kind);
   void refuse_call(uint64_t call, std::string text);  // begun or not, but not entered
 
   // What is heard from others.
   Verdict on_remote_refused(Rank rank, uint64_t call, std::string text);
   Verdict on_remote_step(Rank rank, const CallStep& step, std::string description);
+  Verdict on_remote_outside(Rank rank, const OutsideStep& step);
   Verdict on_remote_left(Rank rank, uint64_t last_ended);
 
   // "call 17: all_gather_matmul ..." of a call begun or refused lately, else a text that says where this rank is.
   std::string describe(uint64_t call) const;
   uint64_t last_ended() const { return last_ended_; }
+  uint64_t last_tried() const { return last_tried_; }
   // Remembered refusals that not all ranks have matched yet.
   size_t open_refusals() const { return refusals_.size(); }
 
@@ -82,7 +92,8 @@ class CallLedger {
   CallFault step_fault(Rank peer, const RemoteStep& theirs, const std::string& mine) const;
   CallFault left_fault(Rank peer, uint64_t call) const;
   Verdict check_step(Rank peer, const RemoteStep& theirs) const;
-  bool is_past(uint64_t call) const { return call < last_tried_; }
+  Verdict check_steps_of(uint64_t call) const;
+  Verdict check_outside(Rank peer, const OutsideStep& theirs) const;
   void forget_old();
 
   Rank rank_;
@@ -91,7 +102,9 @@ class CallLedger {
   uint64_t last_ended_ = 0;
   std::map<uint64_t, Call> calls_;             // the latest few
   std::map<uint64_t, Refusal> refusals_;       // not yet matched by all ranks
-  std::map<int32_t, RemoteStep> remote_steps_;  // each peer's latest
+  std::map<int32_t, RemoteStep> remote_steps_;     // each peer's latest
+  std::map<int32_t, OutsideStep> remote_outside_;  // each peer's latest
+  uint64_t joined_ = 0;                            // gathers of both sorts
   std::map<int32_t, uint64_t> left_;           // who left, after which call
 };
 

@@ -8,8 +8,8 @@
 // Thread-safety: all methods may be called from any thread, except close() and the destructor from a callback. Gathers of
 // one rank are serialised. Callbacks run on the monitor thread, one at a time, must not block and must not throw.
 //
-// Errors: every method except close(), aborted() and the const getters throws the communicator's abort (its kind and
-// text) once there is one, and Error(closed) after close().
+// Errors: allgather(), barrier(), begin_call(), enter_call() and throw_if_aborted() throw the communicator's abort (its
+// kind and text) once there is one, and Error(closed) after close(). The other methods throw nothing.
 #pragma once
 
 #include <tilewire/error.h>
@@ -60,7 +60,9 @@ struct GatherTag {
 
 class ControlConnection {
  public:
-  ControlConnection(Rendezvous joined, ControlOptions options, ControlCallbacks callbacks);
+  // Throws Error(invalid_argument) for options that contradict each other, Error(resource) when no thread or descriptor
+  // is to be had.
+  ControlConnection(Rendezvous joined, const ControlOptions& options, ControlCallbacks callbacks);
   // Stops the thread and closes the sockets without a word to any peer (they see a loss unless close() came first). In
   // a forked child it only forgets.
   ~ControlConnection();
@@ -81,7 +83,7 @@ class ControlConnection {
   void begin_call(uint64_t call, std::string description);
   void enter_call(uint64_t call);
   void end_call(uint64_t call);
-  // Local checks refused the call: nothing of it was sent. Does not throw what it reports.
+  // Local checks refused the call, before or after begin_call() and instead of enter_call(): nothing of it was sent.
   void refuse_call(uint64_t call, const std::string& text);
 
   // This rank's view of call `call` differs from that of `peer`, seen in the peer's record. Rank 0 asks the peer for its

@@ -1,0 +1,176 @@
+#include "transport/bootstrap/call_ledger.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace tilewire {
+namespace {
+
+constexpr size_t kKeptCalls = 64;  // a peer is at most one call away; refused calls may add to that
+
+std::string step_text(const CallStep& step) {
+  return fmt::format("agrees on '{}' (hash {:016x})", step.kind, step.hash);
+}
+
+}  // namespace
+
+Verdict CallLedger::begin_call(uint64_t call, std::string description) {
+  last_tried_ = std::max(last_tried_, call);
+  Call& own = calls_[call];
+  own.state = State::begun;
+  own.description = std::move(description);
+  own.steps.clear();
+  forget_old();
+  const auto refusal = refusals_.find(call);
+  if (refusal != refusals_.end()) return refused_fault(call, refusal->second);
+  for (const auto& [peer, last_ended] : left_) {
+    if (last_ended < call) return left_fault(Rank(peer), call);
+  }
+  return std::nullopt;
+}
+
+Verdict CallLedger::agree(const CallStep& step) {
+  Call& own = calls_[step.call];
+  last_tried_ = std::max(last_tried_, step.call);
+  own.steps.push_back(step);
+  ++joined_;
+  return check_steps_of(step.call);
+}
+
+Verdict CallLedger::enter_call(uint64_t call) {
+  calls_[call].state = State::entered;
+  last_tried_ = std::max(last_tried_, call);
+  for (const auto& [peer, theirs] : remote_outside_) {
+    if (auto fault = check_outside(Rank(peer), theirs)) return fault;
+  }
+  return check_steps_of(call);
+}
+
+OutsideStep CallLedger::join_outside(std::string kind) { return {std::move(kind), ++joined_, last_tried_}; }
+
+void CallLedger::end_call(uint64_t call) {
+  calls_[call].state = State::ended;
+  last_ended_ = std::max(last_ended_, call);
+}
+
+void CallLedger::refuse_call(uint64_t call, std::string text) {
+  last_tried_ = std::max(last_tried_, call);
+  last_ended_ = std::max(last_ended_, call);
+  Call& own = calls_[call];
+  own.state = State::refused;
+  if (own.description.empty()) own.description = fmt::format("refused: {}", text);
+  Refusal& refusal = refusals_[call];
+  refusal.ranks.insert(rank_.value);
+  if (refusal.text.empty()) refusal.text = std::move(text);
+  if (refusal.ranks.size() == static_cast<size_t>(world_size_)) refusals_.erase(call);
+  forget_old();
+}
+
+Verdict CallLedger::on_remote_refused(Rank rank, uint64_t call, std::string text) {
+  const auto known = refusals_.find(call);
+  const bool is_refused_here = known != refusals_.end() && known->second.ranks.count(rank_.value) != 0;
+  Refusal& refusal = refusals_[call];
+  if (refusal.ranks.empty() || (is_refused_here && refusal.ranks.size() == 1)) refusal.first = rank;
+  if (refusal.text.empty()) refusal.text = std::move(text);
+  refusal.ranks.insert(rank.value);
+  if (refusal.ranks.size() == static_cast<size_t>(world_size_)) {
+    refusals_.erase(call);
+    return std::nullopt;
+  }
+  if (is_refused_here || call > last_tried_) return std::nullopt;
+  return refused_fault(call, refusal);
+}
+
+Verdict CallLedger::on_remote_step(Rank rank, const CallStep& step, std::string description) {
+  RemoteStep& theirs = remote_steps_[rank.value];
+  theirs = {step, std::move(description)};
+  return check_step(rank, theirs);
+}
+
+Verdict CallLedger::on_remote_outside(Rank rank, const OutsideStep& step) {
+  remote_outside_[rank.value] = step;
+  return check_outside(rank, step);
+}
+
+Verdict CallLedger::on_remote_left(Rank rank, uint64_t last_ended) {
+  left_[rank.value] = last_ended;
+  for (const auto& [call, own] : calls_) {
+    if (call > last_ended && (own.state == State::begun || own.state == State::entered)) return left_fault(rank, call);
+  }
+  return std::nullopt;
+}
+
+Verdict CallLedger::check_steps_of(uint64_t call) const {
+  for (const auto& [peer, theirs] : remote_steps_) {
+    if (theirs.step.call != call) continue;
+    if (auto fault = check_step(Rank(peer), theirs)) return fault;
+  }
+  return std::nullopt;
+}
+
+// A peer in a gather outside calls that this rank has not joined, while this rank waits in a call that the peer has not
+// begun: each would wait for the other.
+Verdict CallLedger::check_outside(Rank peer, const OutsideStep& theirs) const {
+  if (theirs.sequence <= joined_ || theirs.last_tried >= last_tried_) return std::nullopt;
+  const auto at = calls_.find(last_tried_);
+  if (at == calls_.end() || at->second.state != State::entered) return std::nullopt;
+  return CallFault{ErrorKind::mismatch,
+                   fmt::format("ranks are in different steps: rank {} is in '{}' after call {}, rank {} is in call {}: {}",
+                               peer.value, theirs.kind, theirs.last_tried, rank_.value, last_tried_,
+                               at->second.description)};
+}
+
+// A peer in a step of call n is right when this rank is in the same step or can still come to it: it has not begun n,
+// or has begun it and neither entered it nor joined other steps beyond the peer's.
+Verdict CallLedger::check_step(Rank peer, const RemoteStep& theirs) const {
+  const uint64_t call = theirs.step.call;
+  if (call > last_tried_) return std::nullopt;
+  const auto at = calls_.find(call);
+  if (at == calls_.end()) {
+    return step_fault(peer, theirs, fmt::format("is at call {} and has not agreed on call {}", last_tried_, call));
+  }
+  const Call& own = at->second;
+  if (own.state == State::refused) return std::nullopt;  // the peer hears of the refusal
+  if (std::find(own.steps.begin(), own.steps.end(), theirs.step) != own.steps.end()) return std::nullopt;
+  const auto same_kind = std::find_if(own.steps.begin(), own.steps.end(),
+                                      [&](const CallStep& step) { return step.kind == theirs.step.kind; });
+  if (same_kind != own.steps.end()) {
+    return step_fault(peer, theirs, fmt::format("{}: {}", own.description, step_text(*same_kind)));
+  }
+  if (own.state == State::begun) return std::nullopt;
+  return step_fault(peer, theirs, fmt::format("{}: is past all agreement", own.description));
+}
+
+CallFault CallLedger::refused_fault(uint64_t call, const Refusal& refusal) const {
+  return {ErrorKind::refused,
+          fmt::format("rank {} refused call {} that rank {} is in: {}", refusal.first.value, call, rank_.value,
+                      refusal.text)};
+}
+
+CallFault CallLedger::step_fault(Rank peer, const RemoteStep& theirs, const std::string& mine) const {
+  // The lower rank first, so that both ranks would write the same text.
+  const std::string own = fmt::format("rank {}: {}", rank_.value, mine);
+  const std::string other = fmt::format("rank {}: {}: {}", peer.value, theirs.description, step_text(theirs.step));
+  const bool is_own_first = rank_ < peer;
+  return {ErrorKind::mismatch, fmt::format("call {} is not the same on all ranks: {} | {}", theirs.step.call,
+                                           is_own_first ? own : other, is_own_first ? other : own)};
+}
+
+CallFault CallLedger::left_fault(Rank peer, uint64_t call) const {
+  return {ErrorKind::peer_lost, fmt::format("rank {} has closed its communicator, and rank {} waits for it in call {}",
+                                            peer.value, rank_.value, call)};
+}
+
+std::string CallLedger::describe(uint64_t call) const {
+  const auto at = calls_.find(call);
+  if (at != calls_.end()) return at->second.description;
+  if (call > last_tried_) return fmt::format("has not come to call {} (last tried: {})", call, last_tried_);
+  return fmt::format("is at call {}, call {} is long past", last_tried_, call);
+}
+
+void CallLedger::forget_old() {
+  while (calls_.size() > kKeptCalls) calls_.erase(calls_.begin());
+}
+
+}  // namespace tilewire

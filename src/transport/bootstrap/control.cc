@@ -1,0 +1,212 @@
+// The callers' side of the control connection; the monitor thread's side is in control_monitor.cc.
+#include "transport/bootstrap/control.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "transport/bootstrap/control_monitor.h"
+
+namespace tilewire {
+namespace {
+
+constexpr size_t kMaxTextBytes = 16 * 1024;
+constexpr std::chrono::milliseconds kAbortRoundTrip{1000};  // for rank 0 to say which abort was the first
+
+std::string clipped(std::string text) {
+  if (text.size() > kMaxTextBytes) text.resize(kMaxTextBytes);
+  return text;
+}
+
+}  // namespace
+
+bool ControlConnection::Monitor::is_of_this_process() const { return process_id_ == static_cast<int32_t>(::getpid()); }
+
+void ControlConnection::Monitor::throw_abort() const {
+  throw Error(abort_->kind, {.what = abort_->text, .where = fmt::format("rank {}", joined_.rank.value)});
+}
+
+void ControlConnection::Monitor::throw_if_dead(const Lock&) const {
+  if (abort_) throw_abort();
+  if (phase_ == Phase::running) return;
+  throw Error(ErrorKind::closed,
+              {.what = "the communicator is closed", .where = fmt::format("rank {}", joined_.rank.value)});
+}
+
+void ControlConnection::Monitor::post(ControlRecord record) {
+  record.text = clipped(std::move(record.text));
+  outbox_.push_back(std::move(record));
+  link_.wake();
+}
+
+void ControlConnection::Monitor::raise(const CallFault& fault) {
+  post({.type = ControlType::abort, .rank = joined_.rank, .kind = fault.kind, .text = fault.text});
+}
+
+// All ranks are to get one text, so what is thrown is what rank 0 makes of it.
+void ControlConnection::Monitor::raise_and_throw(Lock& lock, const CallFault& fault) {
+  raise(fault);
+  changed_.wait_until(lock, deadline_in(kAbortRoundTrip), [&] { return abort_ || phase_ == Phase::stopped; });
+  if (abort_) throw_abort();
+  throw Error(fault.kind, {.what = fault.text, .where = fmt::format("rank {}", joined_.rank.value)});
+}
+
+void ControlConnection::Monitor::check_gather_size(const GatherTag& tag, size_t own_bytes) const {
+  const size_t limit_bytes = options_.max_gather_bytes / static_cast<size_t>(joined_.world_size);
+  if (own_bytes <= limit_bytes) return;
+  throw Error(ErrorKind::invalid_argument,
+              {.what = fmt::format("rank {} brings too much to the gather '{}'", joined_.rank.value, tag.kind),
+               .values = fmt::format("{} bytes", own_bytes),
+               .limit = fmt::format("at most {} bytes a rank", limit_bytes)});
+}
+
+void ControlConnection::Monitor::start_gather(Lock& lock, const GatherTag& tag, Bytes mine) {
+  ControlRecord record{.type = ControlType::gather, .call = tag.call, .hash = tag.hash, .name = tag.kind};
+  const uint64_t sequence = gather_.sequence + 1;
+  gather_ = {.is_busy = true, .is_done = false, .sequence = sequence, .parts = {}, .fault = {}};
+  Verdict verdict;
+  if (tag.call == 0) {
+    ledger_.join_outside(tag.kind);
+  } else {
+    verdict = ledger_.agree({tag.call, tag.kind, tag.hash});
+    record.text = ledger_.describe(tag.call);
+  }
+  if (verdict) {
+    gather_.is_busy = false;
+    raise_and_throw(lock, *verdict);
+  }
+  record.sequence = sequence;
+  record.last_tried = ledger_.last_tried();
+  record.parts.push_back(std::move(mine));
+  post(std::move(record));
+}
+
+std::vector<Bytes> ControlConnection::Monitor::allgather(const GatherTag& tag, Bytes mine, SteadyTime deadline) {
+  const SteadyTime start = steady_now();
+  Lock lock(mutex_);
+  check_gather_size(tag, mine.size());
+  const auto is_over = [&] { return abort_.has_value() || phase_ != Phase::running; };
+  if (!changed_.wait_until(lock, deadline, [&] { return is_over() || !gather_.is_busy; })) {
+    throw Error(ErrorKind::deadline, {.what = "another thread's gather was not over in time",
+                                      .where = fmt::format("rank {}, gather '{}'", joined_.rank.value, tag.kind)});
+  }
+  throw_if_dead(lock);
+  start_gather(lock, tag, std::move(mine));
+  const bool is_in_time = changed_.wait_until(lock, deadline, [&] { return is_over() || gather_.is_done; });
+  const Gather result = std::move(gather_);
+  gather_ = {.is_busy = false, .is_done = false, .sequence = result.sequence, .parts = {}, .fault = {}};
+  changed_.notify_all();
+  if (result.is_done && !result.fault) return result.parts;
+  throw_if_dead(lock);
+  if (!is_in_time) expire_gather(lock, tag, steady_now() - start);
+  throw Error(result.fault->kind, {.what = result.fault->text, .where = fmt::format("rank {}", joined_.rank.value)});
+}
+
+void ControlConnection::Monitor::expire_gather(Lock& lock, const GatherTag& tag, std::chrono::nanoseconds waited) {
+  const std::string waited_text = fmt::format("{:.3g} s", std::chrono::duration<double>(waited).count());
+  post({.type = ControlType::gather_expired, .call = tag.call, .name = tag.kind, .text = waited_text});
+  changed_.wait_until(lock, deadline_in(kAbortRoundTrip), [&] { return abort_ || phase_ != Phase::running; });
+  throw_if_dead(lock);
+  raise_and_throw(lock, {ErrorKind::deadline,
+                         fmt::format("the gather '{}' was not over within {} on rank {}, and rank 0 gives no answer",
+                                     tag.kind, waited_text, joined_.rank.value)});
+}
+
+void ControlConnection::Monitor::begin_call(uint64_t call, std::string description) {
+  Lock lock(mutex_);
+  throw_if_dead(lock);
+  if (const Verdict verdict = ledger_.begin_call(call, clipped(std::move(description)))) {
+    raise_and_throw(lock, *verdict);
+  }
+}
+
+void ControlConnection::Monitor::enter_call(uint64_t call) {
+  Lock lock(mutex_);
+  throw_if_dead(lock);
+  if (const Verdict verdict = ledger_.enter_call(call)) raise_and_throw(lock, *verdict);
+}
+
+void ControlConnection::Monitor::end_call(uint64_t call) {
+  const std::lock_guard lock(mutex_);
+  ledger_.end_call(call);
+}
+
+void ControlConnection::Monitor::refuse_call(uint64_t call, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  ledger_.refuse_call(call, clipped(text));
+  post({.type = ControlType::refused, .rank = joined_.rank, .call = call, .text = text});
+}
+
+void ControlConnection::Monitor::report_mismatch(uint64_t call, Rank peer, const std::string& own,
+                                                 const std::string& advice) {
+  const std::lock_guard lock(mutex_);
+  post({.type = ControlType::mismatch, .rank = peer, .call = call, .text = own, .advice = clipped(advice)});
+}
+
+void ControlConnection::Monitor::send_abort(ErrorKind kind, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  raise({kind, text});
+}
+
+std::optional<AbortNotice> ControlConnection::Monitor::aborted() {
+  const std::lock_guard lock(mutex_);
+  return abort_;
+}
+
+void ControlConnection::Monitor::throw_if_aborted() {
+  const Lock lock(mutex_);
+  throw_if_dead(lock);
+}
+
+void ControlConnection::Monitor::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (phase_ == Phase::running) phase_ = Phase::closing;
+    changed_.notify_all();
+  }
+  link_.wake();
+  const std::lock_guard join(join_mutex_);
+  if (thread_.joinable()) thread_.join();
+}
+
+ControlConnection::ControlConnection(Rendezvous joined, const ControlOptions& options, ControlCallbacks callbacks)
+    : monitor_(std::make_unique<Monitor>(std::move(joined), options, std::move(callbacks))) {}
+
+ControlConnection::~ControlConnection() {
+  // A forked child has neither the thread nor a right to the sockets; what it has a copy of is left alone.
+  if (!monitor_->is_of_this_process()) static_cast<void>(monitor_.release());
+}
+
+Rank ControlConnection::rank() const { return monitor_->joined().rank; }
+int32_t ControlConnection::world_size() const { return monitor_->joined().world_size; }
+const JobKey& ControlConnection::job() const { return monitor_->joined().job; }
+const std::vector<HostIdentity>& ControlConnection::hosts() const { return monitor_->joined().hosts; }
+
+std::vector<Bytes> ControlConnection::allgather(const GatherTag& tag, Bytes mine, SteadyTime deadline) {
+  return monitor_->allgather(tag, std::move(mine), deadline);
+}
+
+void ControlConnection::barrier(const std::string& name, SteadyTime deadline) {
+  monitor_->allgather({.kind = name}, {}, deadline);
+}
+
+void ControlConnection::begin_call(uint64_t call, std::string description) {
+  monitor_->begin_call(call, std::move(description));
+}
+void ControlConnection::enter_call(uint64_t call) { monitor_->enter_call(call); }
+void ControlConnection::end_call(uint64_t call) { monitor_->end_call(call); }
+void ControlConnection::refuse_call(uint64_t call, const std::string& text) { monitor_->refuse_call(call, text); }
+
+void ControlConnection::report_mismatch(uint64_t call, Rank peer, const std::string& own_description,
+                                        const std::string& advice) {
+  monitor_->report_mismatch(call, peer, own_description, advice);
+}
+
+void ControlConnection::send_abort(ErrorKind kind, const std::string& text) { monitor_->send_abort(kind, text); }
+std::optional<AbortNotice> ControlConnection::aborted() const { return monitor_->aborted(); }
+void ControlConnection::throw_if_aborted() const { monitor_->throw_if_aborted(); }
+
+void ControlConnection::close() {
+  if (monitor_->is_of_this_process()) monitor_->close();
+}
+
+}  // namespace tilewire

@@ -1,0 +1,103 @@
+// The inside of a ControlConnection: the state shared with its callers and the monitor thread's loop.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "transport/bootstrap/control.h"
+#include "transport/bootstrap/control_link.h"
+#include "transport/bootstrap/control_record.h"
+#include "transport/bootstrap/control_root.h"
+
+namespace tilewire {
+
+class ControlConnection::Monitor {
+ public:
+  Monitor(Rendezvous joined, const ControlOptions& options, ControlCallbacks callbacks);
+  ~Monitor();  // stops without a word
+
+  const Rendezvous& joined() const { return joined_; }
+  bool is_of_this_process() const;
+
+  std::vector<Bytes> allgather(const GatherTag& tag, Bytes mine, SteadyTime deadline);
+  void begin_call(uint64_t call, std::string description);
+  void enter_call(uint64_t call);
+  void end_call(uint64_t call);
+  void refuse_call(uint64_t call, const std::string& text);
+  void report_mismatch(uint64_t call, Rank peer, const std::string& own, const std::string& advice);
+  void send_abort(ErrorKind kind, const std::string& text);
+  std::optional<AbortNotice> aborted();
+  void throw_if_aborted();
+  void close();
+
+ private:
+  enum class Phase { running, closing, stopping, stopped };
+  using Lock = std::unique_lock<std::mutex>;
+  struct Gather {
+    bool is_busy = false;
+    bool is_done = false;
+    uint64_t sequence = 0;
+    std::vector<Bytes> parts;
+    std::optional<CallFault> fault;
+  };
+
+  // For callers, under the lock.
+  bool is_root() const { return joined_.rank == Rank(0); }
+  [[noreturn]] void throw_abort() const;
+  void throw_if_dead(const Lock& lock) const;
+  void post(ControlRecord record);
+  void raise(const CallFault& fault);
+  [[noreturn]] void raise_and_throw(Lock& lock, const CallFault& fault);
+  void check_gather_size(const GatherTag& tag, size_t own_bytes) const;
+  void start_gather(Lock& lock, const GatherTag& tag, Bytes mine);
+  [[noreturn]] void expire_gather(Lock& lock, const GatherTag& tag, std::chrono::nanoseconds waited);
+
+  // On the monitor thread, without the lock.
+  void run();
+  void loop();
+  void turn();
+  void take_outbox();
+  void to_root(ControlRecord record);
+  void without_root(const ControlRecord& record);
+  void take_own_records();
+  void on_record(Rank from, ControlRecord record);
+  void on_lost(Rank rank, const std::string& reason);
+  void handle(const ControlRecord& record);
+  void handle_left(const ControlRecord& record);
+  void handle_gather(const ControlRecord& record);
+  void handle_step(const ControlRecord& record);
+  void set_abort(AbortNotice notice);
+  void leave();
+
+  Rendezvous joined_;
+  ControlOptions options_;
+  ControlCallbacks callbacks_;
+  int32_t process_id_;
+
+  std::mutex mutex_;  // guards what follows up to the next comment
+  std::condition_variable changed_;
+  Phase phase_ = Phase::running;
+  CallLedger ledger_;
+  Gather gather_;
+  std::deque<ControlRecord> outbox_;
+  std::optional<AbortNotice> abort_;
+
+  // The monitor thread's own.
+  ControlLink link_;
+  std::optional<ControlRoot> root_;        // on rank 0
+  std::deque<ControlRecord> own_records_;  // what rank 0 sends to itself
+  bool has_root_left_ = false;
+  bool is_closing_ = false;
+  SteadyTime close_until_{};
+
+  std::mutex join_mutex_;
+  std::thread thread_;
+};
+
+}  // namespace tilewire

@@ -1,0 +1,202 @@
+#include "transport/bootstrap/control_root.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "transport/bootstrap/agreement.h"
+
+namespace tilewire {
+namespace {
+
+// Long enough that ranks in step never cause a notice, short enough for people.
+constexpr std::chrono::milliseconds kNoticeAfter{50};
+constexpr std::chrono::milliseconds kAnswerLimit{1000};
+
+}  // namespace
+
+ControlRoot::ControlRoot(int32_t world_size, Send send)
+    : send_(std::move(send)), peers_(static_cast<size_t>(world_size)) {}
+
+void ControlRoot::on_record(Rank from, ControlRecord record, SteadyTime now) {
+  switch (record.type) {
+    case ControlType::gather: return on_gather(from, std::move(record), now);
+    case ControlType::goodbye: return on_goodbye(from, record.last_ended);
+    case ControlType::gather_expired: return on_expired(from, record);
+    case ControlType::mismatch: return on_mismatch(from, record, now);
+    case ControlType::answer: return on_answer(from, record);
+    case ControlType::abort: return abort(from, record.kind, record.text);
+    case ControlType::refused:
+      record.rank = from;
+      return broadcast(record, from);
+    case ControlType::heartbeat: return;
+    default:
+      return abort(from, ErrorKind::internal,
+                   fmt::format("rank {} sent rank 0 a control message of type {}, which is none for rank 0", from.value,
+                               static_cast<int>(record.type)));
+  }
+}
+
+std::string ControlRoot::gather_text(const ControlRecord& gather) {
+  std::string text = gather.call == 0 ? fmt::format("'{}' outside calls", gather.name)
+                                      : fmt::format("'{}' of call {}", gather.name, gather.call);
+  if (gather.hash != 0) text += fmt::format(" (hash {:016x})", gather.hash);
+  if (!gather.text.empty()) text += fmt::format(": {}", gather.text);
+  return text;
+}
+
+void ControlRoot::on_gather(Rank from, ControlRecord record, SteadyTime now) {
+  record.rank = from;
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    const Rank other(static_cast<int32_t>(i));
+    const auto& theirs = peers_[i].gather;
+    if (!theirs || other == from) continue;
+    if (theirs->name == record.name && theirs->call == record.call && theirs->hash == record.hash) continue;
+    const bool is_other_first = other < from;
+    const std::string a = fmt::format("rank {} is in {}", other.value, gather_text(*theirs));
+    const std::string b = fmt::format("rank {} is in {}", from.value, gather_text(record));
+    return abort(from, ErrorKind::mismatch,
+                 fmt::format("ranks are in different steps: {} | {}", is_other_first ? a : b, is_other_first ? b : a));
+  }
+  if (!first_in_gather_) {
+    first_in_gather_ = from;
+    notice_at_ = now + kNoticeAfter;
+    is_notice_sent_ = false;
+  }
+  peer(from).gather = std::move(record);
+  if (ranks_without_gather().empty()) return finish_gather();
+  for (const Rank missing : ranks_without_gather()) {
+    if (peer(missing).is_left) fail_gathers_without(missing);
+  }
+}
+
+void ControlRoot::finish_gather() {
+  ControlRecord result{.type = ControlType::gather_result};
+  for (Peer& p : peers_) result.parts.push_back(p.gather->parts.empty() ? Bytes() : std::move(p.gather->parts.front()));
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    result.sequence = peers_[i].gather->sequence;
+    peers_[i].gather.reset();
+    send_(Rank(static_cast<int32_t>(i)), result);
+  }
+  first_in_gather_.reset();
+}
+
+void ControlRoot::fail_gathers_without(Rank gone) {
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    if (!peers_[i].gather) continue;
+    const Rank waiting(static_cast<int32_t>(i));
+    send_(waiting, {.type = ControlType::gather_failed,
+                    .rank = gone,
+                    .kind = ErrorKind::peer_lost,
+                    .sequence = peers_[i].gather->sequence,
+                    .text = fmt::format("rank {} has closed its communicator, and rank {} waits for it in {}",
+                                        gone.value, waiting.value, gather_text(*peers_[i].gather))});
+    peers_[i].gather.reset();
+  }
+  first_in_gather_.reset();
+}
+
+void ControlRoot::on_goodbye(Rank from, uint64_t last_ended) {
+  peer(from).is_left = true;
+  broadcast({.type = ControlType::left, .rank = from, .last_ended = last_ended}, from);
+  if (!peer(from).gather) fail_gathers_without(from);
+}
+
+void ControlRoot::on_expired(Rank from, const ControlRecord& record) {
+  if (!peer(from).gather) return;  // it completed while the notice was under way
+  const std::vector<Rank> missing = ranks_without_gather();
+  abort(from, ErrorKind::deadline,
+        fmt::format("{} did not come to {} within {}, where rank {} waited", rank_list(missing),
+                    gather_text(*peer(from).gather), record.text, from.value));
+}
+
+void ControlRoot::on_mismatch(Rank from, const ControlRecord& record, SteadyTime now) {
+  if (record.rank.value < 0 || static_cast<size_t>(record.rank.value) >= peers_.size()) {
+    return abort(from, ErrorKind::internal,
+                 fmt::format("rank {} reports a mismatch with rank {}, which is none", from.value, record.rank.value));
+  }
+  if (is_aborted_) return;
+  Question question{record.call, next_question_++, from, record.rank, record.text, record.advice, now + kAnswerLimit};
+  const Peer& other = peer(record.rank);
+  if (other.is_left || other.is_lost) return conclude(question, "has left");
+  questions_.push_back(question);
+  send_(record.rank, {.type = ControlType::query, .rank = from, .call = record.call, .sequence = question.sequence});
+}
+
+void ControlRoot::on_answer(Rank from, const ControlRecord& record) {
+  const auto at = std::find_if(questions_.begin(), questions_.end(), [&](const Question& question) {
+    return question.sequence == record.sequence && question.peer == from;
+  });
+  if (at == questions_.end()) return;
+  const Question question = *at;
+  questions_.erase(at);
+  conclude(question, record.text);
+}
+
+void ControlRoot::conclude(const Question& question, const std::string& theirs) {
+  const std::string own = fmt::format("rank {}: {}", question.reporter.value, question.own);
+  const std::string other = fmt::format("rank {}: {}", question.peer.value, theirs);
+  const bool is_own_first = question.reporter < question.peer;
+  abort(question.reporter, ErrorKind::mismatch,
+        fmt::format("call {} is not the same on all ranks: {} | {}{}{}", question.call, is_own_first ? own : other,
+                    is_own_first ? other : own, question.advice.empty() ? "" : "; ", question.advice));
+}
+
+void ControlRoot::on_lost(Rank rank, const std::string& reason) {
+  if (peer(rank).is_left || peer(rank).is_lost) return;
+  peer(rank).is_lost = true;
+  abort(rank, ErrorKind::peer_lost, fmt::format("rank {} is lost: {}", rank.value, reason));
+}
+
+void ControlRoot::on_tick(SteadyTime now) {
+  if (first_in_gather_ && !is_notice_sent_ && now >= notice_at_) {
+    is_notice_sent_ = true;
+    ControlRecord notice = *peer(*first_in_gather_).gather;
+    notice.type = ControlType::step_notice;
+    notice.parts.clear();
+    for (const Rank rank : ranks_without_gather()) send_(rank, notice);
+  }
+  for (size_t i = 0; i < questions_.size();) {
+    if (now < questions_[i].until) {
+      ++i;
+      continue;
+    }
+    const Question question = questions_[i];
+    questions_.erase(questions_.begin() + static_cast<std::ptrdiff_t>(i));
+    conclude(question, "gives no answer");
+  }
+}
+
+std::optional<SteadyTime> ControlRoot::next_tick() const {
+  std::optional<SteadyTime> next;
+  if (first_in_gather_ && !is_notice_sent_) next = notice_at_;
+  for (const Question& question : questions_) next = std::min(next.value_or(question.until), question.until);
+  return next;
+}
+
+void ControlRoot::abort(Rank rank, ErrorKind kind, const std::string& text) {
+  if (is_aborted_) return;
+  is_aborted_ = true;
+  broadcast({.type = ControlType::abort, .rank = rank, .kind = kind, .text = text}, std::nullopt);
+}
+
+void ControlRoot::broadcast(const ControlRecord& record, std::optional<Rank> except) {
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    const Rank to(static_cast<int32_t>(i));
+    if (except != to) send_(to, record);
+  }
+}
+
+std::vector<Rank> ControlRoot::ranks_without_gather() const {
+  std::vector<Rank> out;
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    if (!peers_[i].gather) out.emplace_back(static_cast<int32_t>(i));
+  }
+  return out;
+}
+
+bool ControlRoot::are_others_gone() const {
+  return std::all_of(peers_.begin() + 1, peers_.end(), [](const Peer& p) { return p.is_left || p.is_lost; });
+}
+
+}  // namespace tilewire
