@@ -32,7 +32,7 @@ from tilewire.linear import Array, Linear
 
 # Per layer: input of query/key/value, their outputs, the context, input of the up-projection, its output, its gelu.
 ROUNDINGS_PER_LAYER = 6
-BF16_UNIT_ROUNDOFF = 2.0**-8 / 2
+BF16_UNIT_ROUNDOFF = 2.0**-8
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,17 @@ def make_shards(config: EncoderConfig, lengths: Sequence[int], world_size: int) 
 
 
 def similarity_tolerance(config: EncoderConfig) -> float:
-    """How far a similarity of the sharded run may be from that of the unsharded run.
+    """How far an embedding, and a similarity, of the sharded run may be from that of the unsharded run.
 
-    Both runs round the same n = layers x ROUNDINGS_PER_LAYER intermediate vectors to bf16. One rounding moves a vector
-    by at most u = 2^-9 of its length. The layer norms keep the lengths, so to first order a run's embedding (length 1)
-    lies within sqrt(n) u of the unrounded one when the roundings are independent (n u if all of them conspired). A
-    similarity of two unit vectors moves by no more than both of them together: 2 sqrt(n) u. The two runs are this far
-    apart only if every rounding of theirs differs; in truth only those differ that the order of an fp32 sum tips over.
+    Both runs round the same n = layers x ROUNDINGS_PER_LAYER intermediate vectors to bf16. The errors of one rounding
+    are spread evenly over +-u of the elements' magnitudes, u = 2^-8, so it moves a vector by about u / sqrt(3) of its
+    length at most. The layer norms keep the lengths; to first order, and with independent roundings, a run's embedding
+    (length 1) then lies within sqrt(n) u / sqrt(3) of the unrounded one, and two runs within twice that of each other:
+    2 sqrt(36) 2^-8 / sqrt(3) = 0.027 for 6 layers. A similarity moves by the parts of two such errors that point along
+    the other sentence's vector, far less than their lengths. The two runs come this far apart only when every rounding
+    of theirs differs; in truth only those differ that the order of an fp32 sum tips over.
     """
-    return 2.0 * math.sqrt(config.layers * ROUNDINGS_PER_LAYER) * BF16_UNIT_ROUNDOFF
+    return 2.0 * math.sqrt(config.layers * ROUNDINGS_PER_LAYER / 3.0) * BF16_UNIT_ROUNDOFF
 
 
 def encode(model: EncoderModel, tokens: Sequence[Sequence[int]], linear: Linear, dtype: Any = None) -> Array:

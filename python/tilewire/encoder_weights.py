@@ -55,7 +55,9 @@ def model_folder() -> Path:
     try:
         files = importlib.metadata.files(PACKAGE) or []
     except importlib.metadata.PackageNotFoundError:
-        raise FileNotFoundError(f"the package {PACKAGE}, which holds the encoder's weights, is missing; {advice}") from None
+        raise FileNotFoundError(
+            f"the package {PACKAGE}, which holds the encoder's weights, is missing; {advice}"
+        ) from None
     for file in files:
         if file.name == "model.safetensors":
             path = Path(str(file.locate()))

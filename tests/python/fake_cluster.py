@@ -56,7 +56,7 @@ class FakeComm:
         weights = b if isinstance(b, list) else [b]
         biases = bias if isinstance(bias, list) else [bias] * len(weights)
         assert len(biases) == len(weights)
-        products = [local_matmul(gathered, _as_k_by_n(a, w), one) for w, one in zip(weights, biases, strict=True)]
+        products = [local_matmul(gathered, w, one) for w, one in zip(weights, biases, strict=True)]
         result: Any = products if isinstance(b, list) else products[0]
         return (result, gathered) if return_gathered else result
 
@@ -96,7 +96,3 @@ class FakeCluster:
         if errors:
             raise next((e for e in errors if not isinstance(e, threading.BrokenBarrierError)), errors[0])
         return results
-
-
-def _as_k_by_n(a: Array, weight: Array) -> Array:
-    return weight if weight.shape[0] == a.shape[1] else weight.T

@@ -1,0 +1,5 @@
+"""`python -m tilewire` is the command `tilewire`."""
+
+from tilewire.cli import main
+
+main()

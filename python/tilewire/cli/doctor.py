@@ -1,0 +1,43 @@
+"""`tilewire doctor`: what is there, what is missing, what each costs you."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tilewire.doctor import MISSING, OFF, OK, Check, is_healthy, run_checks
+
+_MARKS = {OK: "[green]ok[/green]", MISSING: "[bold red]missing[/bold red]", OFF: "[yellow]off[/yellow]"}
+
+
+def register(app: typer.Typer) -> None:
+    app.command("doctor")(doctor)
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+) -> None:
+    """Say what this machine has, what it lacks, what each lack costs you and what to do. Ends with 1 if something
+    needed is missing."""
+    checks = run_checks()
+    healthy = is_healthy(checks)
+    if as_json:
+        typer.echo(json.dumps({"healthy": healthy, "checks": [asdict(check) for check in checks]}, indent=2))
+    else:
+        Console().print(table_of(checks))
+    raise typer.Exit(0 if healthy else 1)
+
+
+def table_of(checks: list[Check]) -> Table:
+    from rich.markup import escape
+
+    table = Table("check", "state", "found", "what its lack costs", "what to do")
+    for check in checks:
+        cells = [check.detail, *((check.cost, check.advice) if check.state != OK else ("", ""))]
+        table.add_row(escape(check.name), _MARKS[check.state], *map(escape, cells))
+    return table

@@ -1,0 +1,47 @@
+"""`tilewire run -n 4 --nodes 2 script.py [arguments]`: the embedded launcher."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Optional
+
+import typer
+
+from tilewire.cli.failure import fail
+from tilewire.launcher import Launch, launch, make_layout, rank_command
+
+Ranks = Annotated[Optional[int], typer.Option("-n", "--ranks", help="Number of ranks (processes). Default: 1.")]
+Nodes = Annotated[
+    Optional[int], typer.Option("--nodes", help="Split the ranks evenly over this many nodes. Default: 1.")
+]
+Layout = Annotated[Optional[str], typer.Option("--layout", help="Ranks of each node instead, as in 3,1.")]
+
+
+def register(app: typer.Typer) -> None:
+    # What follows the script belongs to the script.
+    app.command("run", context_settings={"allow_interspersed_args": False})(run)
+
+
+def run(
+    program: Annotated[str, typer.Argument(help="A Python script (.py), a module (-m) or any program.")],
+    arguments: Annotated[Optional[list[str]], typer.Argument(help="Handed to it as they are.")] = None,
+    ranks: Ranks = None,
+    nodes: Nodes = None,
+    layout: Layout = None,
+    module: Annotated[bool, typer.Option("-m", "--module", help="Run a Python module, as python -m does.")] = False,
+    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that ranks get to end by themselves.")] = 3.0,
+    prefix: Annotated[bool, typer.Option(help="Put the rank's number before each line of output.")] = True,
+) -> None:
+    """Start the ranks of this machine as processes, several nodes' worth if you like, and end them together."""
+    try:
+        command = rank_command(program, arguments or [], module)
+        plan = Launch(command, make_layout(ranks, nodes, layout), grace_s=grace, prefix=prefix)
+        code = launch(plan)
+    except (ValueError, OSError) as error:
+        if isinstance(error, BrokenPipeError):
+            # Whoever read the output has left: nothing more can be said there, not even while Python ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(141) from None
+        fail(str(error))
+    raise typer.Exit(code)

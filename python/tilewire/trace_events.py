@@ -1,0 +1,181 @@
+"""What roles did and when: the events of one call, their file format, and what can be computed from them.
+
+An event is one piece of work of one role: it waited, then it worked.
+
+    |<---- t_wait_ns ---->|<------------ work ------------>|
+                     t_begin_ns                        t_end_ns
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+LINKS = ("none", "copy", "node", "network")
+COMPUTE_ROLE = "compute"
+
+Interval = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Event:
+    rank: int
+    role: str  # compute, push, send, relay, forward, ...
+    worker: int  # which of the role's workers, from 0
+    name: str  # what was done: "tile", "chunk", ...
+    work: int  # number of the tile or chunk
+    source: int  # the rank whose data it is
+    t_begin_ns: int  # the work begins (the wait ends)
+    t_wait_ns: int  # how long it waited before
+    t_end_ns: int
+    bytes: int  # payload moved, 0 for compute
+    link: str  # what it moved over: none | copy | node | network
+
+    def __post_init__(self) -> None:
+        if self.link not in LINKS:
+            raise ValueError(f"link is {self.link!r}, must be one of {', '.join(LINKS)}")
+        if self.t_end_ns < self.t_begin_ns or self.t_wait_ns < 0:
+            raise ValueError(
+                f"{self.role} {self.name} {self.work} of rank {self.rank} ends {self.t_begin_ns - self.t_end_ns} ns "
+                f"before it begins, or waited {self.t_wait_ns} ns"
+            )
+
+    @property
+    def wait_begin_ns(self) -> int:
+        return self.t_begin_ns - self.t_wait_ns
+
+
+def as_events(rows: Any) -> list[Event]:
+    """Events from dicts, from a numpy record array with the fields of `Event`, or from events; sorted by time."""
+    names = [field.name for field in fields(Event)]
+    if hasattr(rows, "dtype") and getattr(rows.dtype, "names", None):
+        rows = [dict(zip(rows.dtype.names, row.tolist(), strict=True)) for row in rows]
+    events = [row if isinstance(row, Event) else _from_mapping(row, names) for row in rows]
+    return sorted(events, key=lambda event: (event.wait_begin_ns, event.rank, event.role, event.worker))
+
+
+def _from_mapping(row: Mapping[str, Any], names: Sequence[str]) -> Event:
+    wrong = set(row) ^ set(names)
+    if wrong:
+        raise ValueError(f"an event has or lacks the fields {sorted(wrong)}, must have {names}")
+    return Event(**{name: str(row[name]) if name in ("role", "name", "link") else int(row[name]) for name in names})
+
+
+def read_events(path: Path) -> list[Event]:
+    """Reads what `write_events` wrote; ValueError names the file and what is wrong with it."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(rows, list):
+            raise ValueError("the file must hold a list of events")
+        return as_events(rows)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is not a trace: {error}") from error
+
+
+def write_events(events: Iterable[Event], path: Path) -> None:
+    write_file(path, json.dumps([asdict(event) for event in events]).encode())
+
+
+def perfetto(events: Iterable[Event], title: str = "") -> dict[str, Any]:
+    """The same events in the JSON format that Perfetto and Chrome's tracing page open: a process a rank, a thread a lane."""
+    ordered = as_events(list(events))
+    start = min((event.wait_begin_ns for event in ordered), default=0)
+    lanes = {lane: index for index, lane in enumerate(lanes_of(ordered))}
+    out: list[dict[str, Any]] = []
+    for rank in sorted({event.rank for event in ordered}):
+        out.append({"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}})
+        out.append({"ph": "M", "name": "process_sort_index", "pid": rank, "args": {"sort_index": rank}})
+    for (rank, role, worker), index in lanes.items():
+        thread = {"ph": "M", "pid": rank, "tid": index}
+        out.append({**thread, "name": "thread_name", "args": {"name": f"{role} {worker}"}})
+        out.append({**thread, "name": "thread_sort_index", "args": {"sort_index": index}})
+    for event in ordered:
+        place = {"ph": "X", "pid": event.rank, "tid": lanes[event.rank, event.role, event.worker]}
+        if event.t_wait_ns:
+            wait = {"ts": (event.wait_begin_ns - start) / 1000, "dur": event.t_wait_ns / 1000}
+            out.append({**place, **wait, "name": "wait", "cat": "wait", "args": {"for": f"{event.name} {event.work}"}})
+        work = {"ts": (event.t_begin_ns - start) / 1000, "dur": (event.t_end_ns - event.t_begin_ns) / 1000}
+        args = {"source rank": event.source, "bytes": event.bytes, "link": event.link}
+        out.append({**place, **work, "name": f"{event.name} {event.work}", "cat": event.role, "args": args})
+    return {"traceEvents": out, "displayTimeUnit": "ns", "otherData": {"title": title}}
+
+
+def write_perfetto(events: Iterable[Event], path: Path, title: str = "") -> None:
+    write_file(path, json.dumps(perfetto(events, title)).encode())
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Writes a file; OSError names the path and the reason."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot write {path}: {error.strerror}; name another file or folder") from error
+
+
+# Roles in the order of the data's way; others follow by name.
+_ROLE_ORDER = {role: place for place, role in enumerate((COMPUTE_ROLE, "push", "send", "proxy", "relay", "forward"))}
+
+
+def lanes_of(events: Iterable[Event]) -> list[tuple[int, str, int]]:
+    """All (rank, role, worker), by rank, then compute first."""
+    lanes = {(event.rank, event.role, event.worker) for event in events}
+    return sorted(lanes, key=lambda lane: (lane[0], _ROLE_ORDER.get(lane[1], len(_ROLE_ORDER)), lane[1], lane[2]))
+
+
+def overlap(events: Iterable[Event], links: Sequence[str] = ("node", "network")) -> dict[int, float]:
+    """The share of each rank's communication time that is hidden under its compute, from 0 to 1.
+
+    *Communication time* of a rank is the length of the union of the work (not the wait) intervals of its events whose
+    link is in `links`: time in which at least one of them was under way, counted once. *Hidden* is the part of that
+    time in which at least one event of the compute role of the same rank was at work. The share is hidden divided by
+    communication time. A rank without communication time has no share and no entry. Copies within a rank (link
+    "copy") are no communication unless `links` says so.
+    """
+    ordered = list(events)
+    shares: dict[int, float] = {}
+    for rank in sorted({event.rank for event in ordered}):
+        own = [event for event in ordered if event.rank == rank]
+        communication = union([(event.t_begin_ns, event.t_end_ns) for event in own if event.link in links])
+        compute = union([(event.t_begin_ns, event.t_end_ns) for event in own if event.role == COMPUTE_ROLE])
+        total = sum(end - begin for begin, end in communication)
+        if total:
+            shares[rank] = sum(end - begin for begin, end in intersection(communication, compute)) / total
+    return shares
+
+
+def bytes_by_link(events: Iterable[Event]) -> dict[str, int]:
+    """Payload bytes over each kind of link, all ranks together."""
+    totals = dict.fromkeys(LINKS[1:], 0)
+    for event in events:
+        if event.link != "none":
+            totals[event.link] += event.bytes
+    return totals
+
+
+def union(intervals: Iterable[Interval]) -> list[Interval]:
+    """The same points in time as disjoint intervals in order; empty ones vanish."""
+    merged: list[Interval] = []
+    for begin, end in sorted(interval for interval in intervals if interval[0] < interval[1]):
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((begin, end))
+    return merged
+
+
+def intersection(left: Sequence[Interval], right: Sequence[Interval]) -> list[Interval]:
+    """What two lists as `union` gives them have in common."""
+    common: list[Interval] = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        begin, end = max(left[i][0], right[j][0]), min(left[i][1], right[j][1])
+        if begin < end:
+            common.append((begin, end))
+        if left[i][1] < right[j][1]:
+            i += 1
+        else:
+            j += 1
+    return common

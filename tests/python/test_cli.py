@@ -1,0 +1,117 @@
+"""The command line: help, doctor, trace; and that importing the package stays light."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from synthetic_trace import make_trace
+from typer.testing import CliRunner, Result
+
+from tilewire import doctor
+from tilewire.cli import app
+from tilewire.trace_events import write_events
+
+PACKAGE_ROOT = str(Path(doctor.__file__).resolve().parents[1])
+
+
+def invoke(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def test_every_command_has_help() -> None:
+    text = invoke("--help").output
+    for command in ("demo", "run", "doctor", "trace"):
+        assert command in text and invoke(command, "--help").exit_code == 0
+
+
+def test_doctor_gives_json() -> None:
+    result = invoke("doctor", "--json")
+    content = json.loads(result.output)
+    names = [check["name"] for check in content["checks"]]
+    assert names[0] == "Python" and len(names) == len(set(names)) == len(doctor.ALL_PROBES)
+    assert result.exit_code == (0 if content["healthy"] else 1)
+    for check in content["checks"]:
+        assert check["state"] == "ok" or (check["cost"] and check["advice"]), check["name"]
+
+
+def test_doctor_prints_a_table() -> None:
+    output = invoke("doctor").output
+    assert "Python" in output and "libibverbs" in output
+
+
+def test_probe_that_fails_is_a_finding() -> None:
+    def check_the_weather() -> doctor.Check:
+        raise RuntimeError("it rains")
+
+    (check,) = doctor.run_checks([check_the_weather])
+    assert (check.name, check.state) == ("the weather", doctor.MISSING) and "RuntimeError: it rains" in check.detail
+
+
+def test_only_what_is_needed_makes_a_machine_ill() -> None:
+    ok, off = doctor.Check("a", doctor.OK, "1"), doctor.Check("b", doctor.OFF, "2")
+    assert doctor.is_healthy([ok, off]) and not doctor.is_healthy([ok, doctor.Check("c", doctor.MISSING, "3")])
+    with pytest.raises(ValueError, match="state of d is 'perhaps'"):
+        doctor.Check("d", "perhaps", "")
+
+
+def test_absent_library_costs_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_library(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr("ctypes.CDLL", no_library)
+    check = doctor.check_verbs()
+    assert check.state == doctor.OFF and "cannot open" in check.detail and check.cost and check.advice
+
+
+def test_trace_writes_what_it_was_asked_for(tmp_path: Path) -> None:
+    write_events(make_trace(), tmp_path / "e.json")
+    picture, perfetto = tmp_path / "t.svg", tmp_path / "p.json"
+    result = invoke("trace", str(tmp_path / "e.json"), "--picture", str(picture), "--perfetto", str(perfetto))
+    assert result.exit_code == 0 and picture.exists() and json.loads(perfetto.read_text())["traceEvents"]
+    assert len(re.findall(r"\d+%", result.output)) == 4
+
+
+def test_trace_names_files_that_it_cannot_read_or_write(tmp_path: Path) -> None:
+    write_events(make_trace(), tmp_path / "e.json")
+    missing = invoke("trace", str(tmp_path / "none.json"))
+    assert missing.exit_code == 2 and "none.json" in missing.output
+    unwritable = invoke("trace", str(tmp_path / "e.json"), "--picture", "/no/such/folder/t.svg")
+    assert unwritable.exit_code == 2 and "cannot write /no/such/folder/t.svg" in unwritable.output
+
+
+def test_run_names_what_does_not_fit(tmp_path: Path) -> None:
+    result = invoke("run", "-n", "1", "--nodes", "2", "true")
+    assert result.exit_code == 2 and "1 ranks on 2 nodes" in result.output
+    result = invoke("run", "-n", "2", str(tmp_path / "none.py"))
+    assert result.exit_code == 2 and "there is no script" in result.output
+
+
+def test_options_behind_the_script_belong_to_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "show.py"
+    script.write_text("import sys; print(sys.argv[1:])")
+    command = [sys.executable, "-m", "tilewire", "run", "-n", "2", str(script), "-n", "7", "--help"]
+    done = subprocess.run(command, cwd=PACKAGE_ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] ['-n', '7', '--help']", "[1] ['-n', '7', '--help']"]
+
+
+@pytest.mark.parametrize(
+    ("module", "absent"),
+    [
+        ("tilewire", ["numpy", "ml_dtypes", "typer", "rich", "matplotlib", "tokenizers", "safetensors", "torch"]),
+        ("tilewire.launcher", ["numpy", "typer", "rich", "matplotlib"]),
+        ("tilewire.cli", ["numpy", "matplotlib", "tokenizers", "torch"]),
+        ("tilewire.encoder", ["typer", "rich", "matplotlib", "tokenizers", "safetensors"]),
+        ("tilewire.demo", ["typer", "rich", "matplotlib"]),
+    ],
+)
+def test_import_stays_light(module: str, absent: list[str]) -> None:
+    code = f"import sys, {module}; print([name for name in {absent} if name in sys.modules])"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=PACKAGE_ROOT, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,310 @@
+"""The embedded launcher: exit codes, death, signals, output, ports, and nothing left running."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tilewire.launcher import Launch, _reserved_port, launch, make_layout, rank_command
+
+PACKAGE_ROOT = str(Path(__import__("tilewire").__file__).resolve().parents[1])
+RANK = "import os, sys, time, signal\nrank = int(os.environ['TILEWIRE_RANK'])\n"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Callable[[str], str]:
+    def write(body: str) -> str:
+        path = tmp_path / "script.py"
+        # Every process leaves its number, so that a test can look for it afterwards.
+        path.write_text(f"{RANK}open(f'{tmp_path}/pid.{{os.getpid()}}', 'w').close()\n{body}")
+        return str(path)
+
+    return write
+
+
+def run(path: str, ranks: int = 3, grace_s: float = 0.5) -> tuple[int, str, str]:
+    out, err = io.StringIO(), io.StringIO()
+    code = launch(Launch(rank_command(path, []), [ranks], grace_s=grace_s), out, err)
+    return code, out.getvalue(), err.getvalue()
+
+
+def left_running(folder: Path) -> list[int]:
+    numbers = [int(path.suffix[1:]) for path in folder.glob("pid.*")]
+    assert numbers
+    return [number for number in numbers if is_running(number)]
+
+
+def is_running(number: int) -> bool:
+    try:
+        status = Path(f"/proc/{number}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def until(condition: Callable[[], bool], limit_s: float = 10) -> None:
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.02)
+
+
+def test_all_ranks_see_their_place_and_share_one_secret(script: Callable[[str], str]) -> None:
+    names = ["RANK", "WORLD_SIZE", "LAYOUT", "RENDEZVOUS", "SECRET"]
+    path = script(f"import json; print(json.dumps([os.environ['TILEWIRE_' + name] for name in {names}]))")
+    out = io.StringIO()
+    assert launch(Launch(rank_command(path, []), [2, 1], prefix=False), out, io.StringIO()) == 0
+    seen = sorted(json.loads(line) for line in out.getvalue().splitlines())
+    assert [row[:3] for row in seen] == [["0", "3", "2,1"], ["1", "3", "2,1"], ["2", "3", "2,1"]]
+    assert len({tuple(row[3:]) for row in seen}) == 1
+    assert seen[0][3].startswith("127.0.0.1:") and len(seen[0][4]) == 64
+
+
+def test_every_launch_makes_a_new_secret(script: Callable[[str], str]) -> None:
+    path = script("print(os.environ['TILEWIRE_SECRET'])")
+    assert run(path, 1)[1] != run(path, 1)[1]
+
+
+def test_output_lines_carry_their_rank_and_stay_whole(script: Callable[[str], str]) -> None:
+    body = (
+        "for i in range(200): print('a' * 50, i)\nprint('to stderr', file=sys.stderr)\nsys.stdout.write('no newline')"
+    )
+    code, out, err = run(script(body))
+    assert code == 0
+    lines = out.splitlines()
+    for rank in range(3):
+        expected = [f"[{rank}] {'a' * 50} {i}" for i in range(200)] + [f"[{rank}] no newline"]
+        assert [line for line in lines if line.startswith(f"[{rank}]")] == expected
+    assert sorted(err.splitlines()) == [f"[{rank}] to stderr" for rank in range(3)]
+
+
+def test_output_comes_while_ranks_run_not_at_their_end(script: Callable[[str], str], tmp_path: Path) -> None:
+    body = f"print('early')\nwhile not os.path.exists('{tmp_path}/go'): time.sleep(0.02)"
+    process = start_cli(script(body))
+    assert process.stdout is not None and process.stdout.readline().endswith("] early\n")
+    (tmp_path / "go").touch()
+    assert process.wait(10) == 0
+
+
+def test_endless_line_does_not_pile_up(script: Callable[[str], str]) -> None:
+    code, out, _ = run(script("sys.stdout.write('x' * 300_000)"), 1)
+    assert code == 0 and out.count("x") == 300_000 and out.count("[0] ") >= 3
+
+
+def test_bytes_that_are_no_text_do_not_end_the_launcher(script: Callable[[str], str]) -> None:
+    code, out, _ = run(script(r"sys.stdout.buffer.write(b'\xff\xfe ok\n')"), 1)
+    assert code == 0 and out.endswith(" ok\n")
+
+
+def test_exit_code_of_the_failing_rank_is_given(script: Callable[[str], str], tmp_path: Path) -> None:
+    code, _, err = run(script("sys.exit(7) if rank == 1 else time.sleep(60)"))
+    assert code == 7 and "rank 1 failed (exit code 7)" in err
+    assert left_running(tmp_path) == []
+
+
+def test_first_failure_counts_not_the_lowest_rank(script: Callable[[str], str]) -> None:
+    assert run(script("time.sleep({2: 0, 1: 0.3, 0: 0.5}[rank]); sys.exit(10 + rank)"))[0] == 12
+
+
+def test_killed_rank_ends_the_others_soon(script: Callable[[str], str], tmp_path: Path) -> None:
+    begin = time.monotonic()
+    code, _, err = run(script("if rank == 2: os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(60)"))
+    assert code == 128 + 9 and "rank 2 failed (killed by SIGKILL)" in err
+    assert time.monotonic() - begin < 5
+    assert left_running(tmp_path) == []
+
+
+def test_survivors_have_time_to_report_before_they_are_ended(script: Callable[[str], str]) -> None:
+    body = "if rank == 0: sys.exit(3)\ntime.sleep(0.4)\nprint('rank 0 is gone')\nsys.exit(1)"
+    code, out, _ = run(script(body), 2, grace_s=5)
+    assert code == 3 and out == "[1] rank 0 is gone\n"
+
+
+def test_rank_that_ignores_sigterm_is_killed(script: Callable[[str], str], tmp_path: Path) -> None:
+    body = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nif rank == 0: time.sleep(0.5); sys.exit(4)\ntime.sleep(60)"
+    begin = time.monotonic()
+    assert run(script(body))[0] == 4
+    assert time.monotonic() - begin < 6
+    assert left_running(tmp_path) == []
+
+
+def test_what_a_rank_started_does_not_outlive_it(script: Callable[[str], str], tmp_path: Path) -> None:
+    body = f"""
+child = os.fork()
+if child == 0:
+    time.sleep(60)
+open(f'{tmp_path}/pid.{{child}}', 'w').close()
+"""
+    begin = time.monotonic()
+    assert run(script(body), 2)[0] == 0
+    assert time.monotonic() - begin < 5
+    assert len(list(tmp_path.glob("pid.*"))) == 4
+    until(lambda: left_running(tmp_path) == [])
+
+
+def test_rank_that_ends_well_does_not_end_the_others(script: Callable[[str], str]) -> None:
+    code, out, _ = run(script("if rank: time.sleep(0.5); print('done')"), 2)
+    assert code == 0 and out == "[1] done\n"
+
+
+def start_cli(path: str, *options: str) -> subprocess.Popen[str]:
+    code = f"import sys; sys.path.insert(0, {PACKAGE_ROOT!r}); from tilewire.cli import main; main()"
+    command = [sys.executable, "-c", code, "run", *(options or ("-n", "3")), path]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_ranks(folder: Path, count: int = 3) -> None:
+    until(lambda: len(list(folder.glob("pid.*"))) == count)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ending_signal_ends_all_and_is_the_exit_code(
+    script: Callable[[str], str], tmp_path: Path, number: signal.Signals
+) -> None:
+    process = start_cli(script("print('up')\ntime.sleep(60)"))
+    wait_for_ranks(tmp_path)
+    begin = time.monotonic()
+    process.send_signal(number)
+    assert process.wait(10) == 128 + number
+    assert time.monotonic() - begin < 5
+    assert left_running(tmp_path) == []
+
+
+def test_ranks_see_ctrl_c_and_may_clean_up(script: Callable[[str], str], tmp_path: Path) -> None:
+    body = "try:\n    print('up'); time.sleep(60)\nexcept KeyboardInterrupt:\n    print('cleaned up')"
+    process = start_cli(script(body))
+    lines = [process.stdout.readline() for _ in range(3)] if process.stdout else []
+    assert all(line.endswith("up\n") for line in lines)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=10)
+    assert process.returncode == 130 and out.count("cleaned up") == 3
+    assert "Traceback" not in err
+
+
+def test_second_ctrl_c_kills_at_once(script: Callable[[str], str], tmp_path: Path) -> None:
+    body = "signal.signal(signal.SIGINT, signal.SIG_IGN); signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('up')\n"
+    process = start_cli(script(body + "time.sleep(60)"), "-n", "3", "--grace", "30")
+    assert process.stdout is not None and all(process.stdout.readline() for _ in range(3))
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.3)
+    assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert process.wait(5) == 130
+    assert left_running(tmp_path) == []
+
+
+def test_other_signals_reach_the_ranks(script: Callable[[str], str]) -> None:
+    body = "signal.signal(signal.SIGUSR1, lambda *_: (print('got it'), os._exit(0)))\nprint('up')\ntime.sleep(60)"
+    process = start_cli(script(body))
+    assert process.stdout is not None and all(process.stdout.readline() for _ in range(3))
+    process.send_signal(signal.SIGUSR1)
+    out, _ = process.communicate(timeout=10)
+    assert process.returncode == 0 and out.count("got it") == 3
+
+
+def test_killed_launcher_takes_its_ranks_along(script: Callable[[str], str], tmp_path: Path) -> None:
+    process = start_cli(script("time.sleep(60)"))
+    wait_for_ranks(tmp_path)
+    process.kill()
+    process.wait(5)
+    until(lambda: left_running(tmp_path) == [], 5)
+
+
+def test_signal_handlers_are_restored(script: Callable[[str], str]) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    run(script("pass"), 1)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_no_file_descriptor_is_left_open(script: Callable[[str], str]) -> None:
+    path = script("sys.exit(rank)")
+    run(path)
+    before = len(os.listdir("/proc/self/fd"))
+    run(path)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_reserved_port_goes_to_rank_0_and_to_nobody_who_asks_for_any_port() -> None:
+    with _reserved_port() as port:
+        others = []
+        for _ in range(2000):
+            other = socket.socket()
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", 0))
+            others.append(other)
+        assert port not in {other.getsockname()[1] for other in others}
+        for other in others:
+            other.close()
+        with socket.socket() as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", port))
+            listener.listen()
+            with socket.create_connection(("127.0.0.1", port), 5) as client:
+                server, _ = listener.accept()
+                client.sendall(b"hello")
+                assert server.recv(5) == b"hello"
+                server.close()
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "layout", "expected"),
+    [
+        (4, 2, None, [2, 2]),
+        (5, 2, None, [3, 2]),
+        (None, None, None, [1]),
+        (None, None, "3,1", [3, 1]),
+        (4, 2, "1,3", [1, 3]),
+        (3, 3, None, [1, 1, 1]),
+    ],
+)
+def test_layouts(ranks: int | None, nodes: int | None, layout: str | None, expected: list[int]) -> None:
+    assert make_layout(ranks, nodes, layout) == expected
+
+
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "layout", "message"),
+    [
+        (1, 2, None, "1 ranks on 2 nodes"),
+        (0, None, None, "0 ranks"),
+        (4, None, "3,2", "has 5 ranks, -n says 4"),
+        (None, 3, "3,2", "has 2 nodes, --nodes says 3"),
+        (None, None, "3,", "positive counts"),
+        (None, None, "2,0", "positive counts"),
+        (None, None, "-1", "positive counts"),
+        (None, None, "²", "positive counts"),
+    ],
+)
+def test_bad_layouts_are_named(ranks: int | None, nodes: int | None, layout: str | None, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_layout(ranks, nodes, layout)
+
+
+def test_missing_script_and_program_are_named() -> None:
+    with pytest.raises(ValueError, match=r"no script /no/such\.py"):
+        rank_command("/no/such.py", [])
+    with pytest.raises(ValueError, match="no program no-such-program"):
+        rank_command("no-such-program", [])
+
+
+def test_other_programs_and_modules_run_too() -> None:
+    out = io.StringIO()
+    assert launch(Launch(rank_command("echo", ["hi"]), [2]), out, io.StringIO()) == 0
+    assert sorted(out.getvalue().splitlines()) == ["[0] hi", "[1] hi"]
+    assert rank_command("json.tool", ["x"], module=True) == [sys.executable, "-m", "json.tool", "x"]
+
+
+def test_launch_needs_no_thread_but_the_main_one(script: Callable[[str], str]) -> None:
+    before = threading.active_count()
+    run(script("pass"), 2)
+    assert threading.active_count() == before

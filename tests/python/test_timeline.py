@@ -1,0 +1,195 @@
+"""Events, overlap, Perfetto files and pictures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from synthetic_trace import make_trace
+
+from tilewire.timeline import draw, readable_bytes, source_colour, write_picture
+from tilewire.trace_events import (
+    Event,
+    as_events,
+    bytes_by_link,
+    intersection,
+    lanes_of,
+    overlap,
+    perfetto,
+    read_events,
+    union,
+    write_events,
+    write_perfetto,
+)
+
+INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda p: (p[0], p[0] + p[1])), max_size=8)
+
+
+def event(begin: int, end: int, role: str = "compute", link: str = "none", rank: int = 0, wait: int = 0) -> Event:
+    return Event(rank, role, 0, "chunk", 0, 0, begin, wait, end, 100, link)
+
+
+def many_ranks() -> list[Event]:
+    return [replace(e, rank=e.rank + 4 * i, source=e.source + 4 * i) for e in make_trace(1) for i in range(5)]
+
+
+def test_overlap_is_the_hidden_share_of_communication() -> None:
+    events = [event(0, 10), event(5, 15, "push", "node"), event(12, 20, "send", "network")]
+    # Communication 5..20, compute 0..10: 5 of 15.
+    assert overlap(events) == {0: 5 / 15}
+
+
+def test_parallel_compute_and_parallel_communication_count_once() -> None:
+    events = [event(0, 10), event(0, 10), event(5, 15, "push", "node"), event(5, 15, "send", "network")]
+    assert overlap(events) == {0: 0.5}
+
+
+def test_waiting_is_no_communication_and_hides_nothing() -> None:
+    events = [event(10, 20, wait=10), event(5, 8, "push", "node"), event(30, 31, "push", "node", wait=20)]
+    assert overlap(events) == {0: 0.0}
+
+
+def test_compute_of_another_rank_hides_nothing() -> None:
+    assert overlap([event(0, 10, rank=1), event(0, 10, "push", "node")]) == {0: 0.0}
+
+
+def test_copies_count_only_when_asked_for() -> None:
+    events = [event(0, 10), event(0, 10, "push", "copy")]
+    assert overlap(events) == {} and overlap(events, ("copy",)) == {0: 1.0}
+
+
+def test_no_events_have_no_overlap() -> None:
+    assert overlap([]) == {} and bytes_by_link([]) == {"copy": 0, "node": 0, "network": 0}
+
+
+@given(INTERVALS, INTERVALS)
+def test_interval_sets_against_points(left: list[tuple[int, int]], right: list[tuple[int, int]]) -> None:
+    def points(intervals: list[tuple[int, int]]) -> set[int]:
+        return {point for begin, end in intervals for point in range(begin, end)}
+
+    merged = union(left)
+    assert points(merged) == points(left)
+    assert all(a[1] < b[0] for a, b in zip(merged, merged[1:], strict=False))
+    assert points(intersection(merged, union(right))) == points(left) & points(right)
+
+
+def test_bytes_are_summed_by_link() -> None:
+    events = [event(0, 1), event(0, 1, "push", "node"), event(0, 1, "push", "node"), event(0, 1, "send", "network")]
+    assert bytes_by_link(events) == {"copy": 0, "node": 200, "network": 100}
+
+
+def test_dicts_record_arrays_and_files_give_the_same_events(tmp_path: Path) -> None:
+    events = as_events(make_trace())
+    rows = [asdict(e) for e in events]
+    texts = {"role": "U16", "name": "U16", "link": "U8"}
+    types = [(name, texts.get(name, "i8")) for name in rows[0]]
+    records = np.array([tuple(row.values()) for row in rows], dtype=types)
+    write_events(events, tmp_path / "e.json")
+    assert as_events(rows) == as_events(records) == read_events(tmp_path / "e.json") == events
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({"link": "wifi"}, "link is 'wifi'"), ({"t_end_ns": -5}, "before it begins"), ({"t_wait_ns": -1}, "waited -1 ns")],
+)
+def test_impossible_events_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(event(0, 1), **change)
+
+
+def test_unknown_and_missing_fields_are_named() -> None:
+    row = asdict(event(0, 1))
+    row["colour"] = row.pop("work")
+    with pytest.raises(ValueError, match=r"\['colour', 'work'\]"):
+        as_events([row])
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[1]", '[{"rank": 0}]', "\x00"])
+def test_file_that_is_no_trace_is_named(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "broken.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match=r"broken\.json is not a trace"):
+        read_events(path)
+
+
+def test_perfetto_has_every_event_once_at_its_time() -> None:
+    events = make_trace()
+    content = json.loads(json.dumps(perfetto(events, "title")))["traceEvents"]
+    work = [row for row in content if row["ph"] == "X" and row["name"] != "wait"]
+    waits = [row for row in content if row["ph"] == "X" and row["name"] == "wait"]
+    assert len(work) == len(events) and len(waits) == sum(e.t_wait_ns > 0 for e in events)
+    start = min(e.wait_begin_ns for e in events)
+    assert sorted(row["ts"] for row in work) == sorted((e.t_begin_ns - start) / 1000 for e in events)
+    assert min(row["ts"] for row in [*work, *waits]) == 0
+    names = {(row["pid"], row["tid"]): row["args"]["name"] for row in content if row["name"] == "thread_name"}
+    assert sorted(names.values()) == sorted(f"{role} {worker}" for _, role, worker in lanes_of(events))
+    assert {row["args"]["name"] for row in content if row["name"] == "process_name"} == {f"rank {r}" for r in range(4)}
+
+
+def test_lanes_of_one_rank_start_with_compute() -> None:
+    events = [event(0, 1, role) for role in ("zebra", "send", "compute", "push")]
+    assert [role for _, role, _ in lanes_of(events)] == ["compute", "push", "send", "zebra"]
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_picture_is_written_and_the_same_each_time(suffix: str, tmp_path: Path) -> None:
+    paths = [tmp_path / f"{number}.{suffix}" for number in range(2)]
+    for path in paths:
+        write_picture(make_trace(), path, "a title")
+    first, second = (path.read_bytes() for path in paths)
+    assert first == second and len(first) > 10_000
+
+
+def test_picture_says_title_time_bytes_ranks_and_roles(tmp_path: Path) -> None:
+    write_picture(make_trace(), tmp_path / "t.svg", "[512, 2048] x [2048, 8192]")
+    text = (tmp_path / "t.svg").read_text()
+    for part in ("[512, 2048] x [2048, 8192]", "in all", "MiB by network", "hidden under compute", "rank 3", "forward"):
+        assert part in text
+    for part in ("data of rank 0", "waiting", "over the network", "compute 1"):
+        assert part in text
+
+
+@pytest.mark.parametrize("events", [[], [event(5, 5)], many_ranks()])
+def test_empty_tiny_and_large_traces_can_be_drawn(events: list[Event], tmp_path: Path) -> None:
+    write_picture(events, tmp_path / "t.png")
+    assert (tmp_path / "t.png").stat().st_size > 1000
+
+
+def test_every_bar_lies_in_its_lane() -> None:
+    figure = draw(as_events(make_trace()))
+    bars = figure.axes[0].collections
+    assert sum(len(b.get_paths()) for b in bars if b.get_zorder() == 3) == len(make_trace())
+
+
+def test_colours_of_sources_differ() -> None:
+    assert len({source_colour(source) for source in range(-1, 40)}) == 41
+
+
+@pytest.mark.parametrize("name", ["no/such/folder/t.svg", "taken.svg"])
+def test_path_that_cannot_be_written_is_named(name: str, tmp_path: Path) -> None:
+    (tmp_path / "taken.svg").mkdir()
+    path = tmp_path / name
+    for write in (write_picture, write_perfetto, write_events):
+        with pytest.raises(OSError, match=f"cannot write {path}"):
+            write([event(0, 1)], path)
+
+
+def test_other_picture_formats_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"must end in \.svg or \.png"):
+        write_picture([], tmp_path / "t.gif")
+
+
+def test_sizes_are_readable() -> None:
+    assert [readable_bytes(n) for n in (0, 1023, 1536, 3 << 20, 5 << 40)] == [
+        "0 B",
+        "1023 B",
+        "1.5 KiB",
+        "3 MiB",
+        "5120 GiB",
+    ]
