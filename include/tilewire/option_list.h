@@ -40,8 +40,8 @@
   OPTION(integer, ring_entries, 1024, power_of_two(16, 1 << 20), own, "commands that a command queue holds")       \
   OPTION(real, emulated_bandwidth_gbps, 0, range(0, 1e6), agree, "Gbit/s of each emulated link; 0: no limit")      \
   OPTION(real, emulated_latency_us, 0, range(0, 1e7), agree, "us; one-way latency of each emulated link")          \
-  OPTION(text, emulated_personality, "rc", one_of("rc|srd"), agree,                                                \
-         "rc: writes arrive in order; srd: in any order, counted by the receiver")                                 \
+  OPTION(text, emulated_personality, "rc", one_of("rc|relaxed|srd"), agree,                                        \
+         "rc: writes arrive in order; relaxed: in any order; srd: in any order, counted by the receiver")          \
   OPTION(integer, emulated_seed, 1, range(0, INT64_MAX), agree, "seed of the emulated reordering and delays")      \
   OPTION(text, fault, "", text_like("a fault script"), own, "faults that the fault transport injects")             \
   /* Work */                                                                                                       \

@@ -1,0 +1,63 @@
+#include "transport/registry.h"
+
+#include <fmt/format.h>
+#include <tilewire/error.h>
+
+#include <array>
+
+#include "transport/emulated/emulated_transport.h"
+#include "transport/fault/fault_transport.h"
+
+namespace tilewire {
+namespace {
+
+constexpr std::array kKinds = {
+    TransportKind{.name = "emulated",
+                  .purpose = "one machine as several nodes: copies within host memory, with bandwidth, latency and order "
+                             "of a network",
+                  .why_unavailable = [](const Options&) { return std::string(); },
+                  .make = [](const TransportContext& context, const Options& options) {
+                    return make_emulated_transport(context, emulated_options(options));
+                  }},
+};
+
+std::string list_kinds(const Options& options) {
+  std::string text;
+  for (const TransportKind& kind : kKinds) {
+    const std::string reason = kind.why_unavailable(options);
+    text += fmt::format("{}{}{}", text.empty() ? "" : ", ", kind.name, reason.empty() ? "" : " (" + reason + ")");
+  }
+  return text;
+}
+
+[[noreturn]] void refuse(const Options& options, std::string what) {
+  throw Error(ErrorKind::unavailable, {.what = std::move(what),
+                                       .values = fmt::format("transport = {}", options.transport),
+                                       .limit = "there are: " + list_kinds(options),
+                                       .advice = "set transport to one of them, or to auto"});
+}
+
+}  // namespace
+
+std::span<const TransportKind> transport_kinds() { return kKinds; }
+
+const TransportKind& choose_transport(const Options& options) {
+  for (const TransportKind& kind : kKinds) {
+    const std::string reason = kind.why_unavailable(options);
+    if (options.transport == "auto") {
+      if (reason.empty()) return kind;
+    } else if (options.transport == kind.name) {
+      if (reason.empty()) return kind;
+      refuse(options, fmt::format("the transport cannot be used here: {}", reason));
+    }
+  }
+  refuse(options, options.transport == "auto" ? "no transport can be used here" : "there is no such transport");
+}
+
+std::unique_ptr<Transport> make_transport(const Options& options, const TransportContext& context) {
+  std::unique_ptr<Transport> transport = choose_transport(options).make(context, options);
+  if (options.fault.empty()) return transport;
+  return make_fault_transport(std::move(transport), options.fault);
+}
+
+}  // namespace tilewire
