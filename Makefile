@@ -1,0 +1,56 @@
+# Every target sets up what it needs. Build folders are in build/.
+PYTHON := .venv/bin/python
+DEV := build/dev
+
+.DEFAULT_GOAL := help
+.PHONY: help setup configure build python demo test lint bench soak asan tsan format clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+
+setup: ## Install what is missing (Debian or Ubuntu packages, Python packages into .venv)
+	@scripts/setup
+
+configure: setup
+	@cmake --preset dev -DTILEWIRE_BUILD_PYTHON=ON -DPython_EXECUTABLE="$(CURDIR)/$(PYTHON)" --log-level=WARNING
+
+build: configure ## Build library, tests, benchmarks and the Python package
+	@cmake --build $(DEV)
+	@scripts/install_python
+
+python: configure
+	@cmake --build $(DEV) --target python_parts
+	@scripts/install_python
+
+demo: python ## Run AllGather+GEMM on an embedded cluster of 2 nodes x 2 ranks and check every element
+	@.venv/bin/tilewire demo
+
+test: build ## Run all tests but the soaks
+	@ctest --preset dev
+	@$(PYTHON) -m pytest
+
+lint: configure ## Check layers, headers, rules, format, clang-tidy, ruff and mypy
+	@scripts/setup --lint
+	@scripts/lint
+
+format: setup ## Lay out the code as lint wants it
+	@git ls-files -co --exclude-standard -- '*.h' '*.cc' '*.cu' '*.cuh' | xargs .venv/bin/clang-format -i
+	@.venv/bin/ruff format --quiet
+	@.venv/bin/ruff check --quiet --fix
+
+bench: configure ## Run the benchmarks, each with the bare mechanism beside it
+	@cmake --build $(DEV) --target benches
+	@scripts/run_benches $(DEV)
+
+soak: build ## Run the long tests
+	@ctest --preset soak
+	@$(PYTHON) -m pytest -m soak || [ $$? -eq 5 ]
+
+asan: setup ## Build and run the C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer
+	@scripts/sanitize asan
+
+tsan: setup ## Build and run the C++ tests with ThreadSanitizer
+	@scripts/sanitize tsan
+
+clean: ## Remove everything that was built; .venv stays
+	@rm -rf build dist out

@@ -1,0 +1,168 @@
+"""Each checker must pass what is right and name what is planted."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parent
+
+
+def write(root, files):
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def run(checker, root):
+    command = [sys.executable, SCRIPTS / checker, "--root", root]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def must_pass(checker, root):
+    result = run(checker, root)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def must_name(checker, root, *parts):
+    result = run(checker, root)
+    assert result.returncode == 1, f"the planted fault passed: {result.stdout}{result.stderr}"
+    for part in parts:
+        assert part in result.stdout, f"'{part}' is not in: {result.stdout}"
+
+
+TREE = {
+    "include/tilewire/error.h": "#include <string>\n",
+    "include/tilewire/options.h": "#include <tilewire/error.h>\n#include <memory>\n",
+    "include/tilewire/communicator.h": "#include <tilewire/options.h>\n",
+    "src/base/bytes.h": "#include <tilewire/error.h>\n",
+    "src/schedule/wire.h": '#include "base/bytes.h"\n',
+    "src/memory/arena.h": '#include "schedule/wire.h"\n',
+    "src/transport/proxy.h": '#include "memory/arena.h"\n',
+    "src/transport/proxy_test.cc": '#include "transport/proxy.h"\n#include <gtest/gtest.h>\n',
+    "src/ops/ag_gemm/plan.h": '#include "transport/proxy.h"\n',
+    "src/ops/gemm_rs/plan.h": '#include "schedule/wire.h"\n',
+    "src/ops/registry.cc": '#include "ops/ag_gemm/plan.h"\n#include "ops/gemm_rs/plan.h"\n',
+    "src/api/communicator.cc": '#include <tilewire/communicator.h>\n#include "ops/ag_gemm/plan.h"\n',
+    "python/module.cc": "#include <tilewire/communicator.h>\n",
+}
+
+
+def test_layers_pass_a_right_tree(tmp_path):
+    write(tmp_path, TREE)
+    must_pass("check_layers", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "reason"),
+    [
+        ("src/base/bytes.h", '#include "schedule/wire.h"', "base may not include schedule"),
+        ("src/base/bytes.h", "#include <tilewire/communicator.h>", "base may not include api"),
+        ("src/schedule/wire.h", '#  include "memory/arena.h"', "schedule may not include memory"),
+        ("src/memory/arena.h", '#include "transport/proxy.h"', "memory may not include transport"),
+        ("src/transport/proxy_test.cc", '#include "ops/ag_gemm/plan.h"', "transport may not include ops"),
+        ("src/ops/gemm_rs/plan.h", '#include "ops/ag_gemm/plan.h"', "op gemm_rs may not include the op ag_gemm"),
+        ("include/tilewire/options.h", "#include <tilewire/communicator.h>", "base may not include api"),
+        ("include/tilewire/communicator.h", '#include "base/bytes.h"', "public and standard headers only"),
+        ("python/module.cc", '#include "ops/ag_gemm/plan.h"', "python may not include ops"),
+        ("src/transport/proxy.h", '#include "arena.h"', "no such file under src/"),
+    ],
+)
+def test_layers_name_a_planted_include(tmp_path, name, line, reason):
+    write(tmp_path, TREE)
+    write(tmp_path, {name: TREE[name] + line + "\n"})
+    must_name("check_layers", tmp_path, f"{name}:", reason)
+
+
+def test_layers_name_a_folder_that_is_no_layer(tmp_path):
+    write(tmp_path, {**TREE, "src/extras/x.h": "\n"})
+    must_name("check_layers", tmp_path, "the layer extras is not in the table")
+
+
+def test_layers_do_not_pass_an_empty_tree(tmp_path):
+    assert run("check_layers", tmp_path).returncode != 0
+
+
+RIGHT = (
+    '// getenv("X") and std::cout are words of this comment\nconst char* kText = "abort()";\nvoid abort(int code);\n'
+)
+
+
+def test_rules_pass_comments_texts_and_own_functions(tmp_path):
+    write(tmp_path, {"src/base/log.cc": "void f() { std::fwrite(p, 1, n, stderr); }\n", "src/base/a.cc": RIGHT})
+    write(tmp_path, {"src/base/options.cc": "char** e = environ;\n", "src/base/a_test.cc": "int f() { exit(3); }\n"})
+    must_pass("check_rules", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "reason"),
+    [
+        ("src/base/a.cc", 'auto x = std::getenv("HOME");', "reads the environment"),
+        ("src/memory/a.cc", "extern char** environ;", "reads the environment"),
+        ("src/base/page_main.cc", 'auto x = getenv("HOME");', "reads the environment"),
+        ("src/base/a.cc", "std::cout << 1;", "prints through base/log.h"),
+        ("src/base/a.cc", "std::fprintf(stderr, s);", "prints through base/log.h"),
+        ("src/base/a.cc", "fmt::print(s);", "prints through base/log.h"),
+        ("src/base/a.h", "inline void f() { std::abort(); }", "never ends the process"),
+        ("src/base/a.cc", "if (bad) exit(1);", "never ends the process"),
+        ("src/base/utils.h", "int x;", "name the file after what is in it"),
+        ("python/tilewire/helpers.py", "x = 1", "name the file after what is in it"),
+        ("docs/page.md", "TODO: write this", "is left over"),
+        ("src/base/a.cc", 'throw Error("not implemented");', "is left over"),
+    ],
+)
+def test_rules_name_a_planted_line(tmp_path, name, line, reason):
+    write(tmp_path, {"src/base/good.cc": RIGHT, name: line + "\n"})
+    must_name("check_rules", tmp_path, name, reason)
+
+
+def test_headers_must_compile_alone(tmp_path):
+    header = "#pragma once\n#include <string>\ninline std::string f() { return {}; }\n"
+    write(tmp_path, {"src/base/good.h": header, "src/base/next.h": '#pragma once\n#include "base/good.h"\n'})
+    must_pass("check_headers", tmp_path)
+    # What passed is remembered; a change in an included file must still be seen.
+    write(tmp_path, {"src/base/good.h": header.replace("#include <string>\n", "")})
+    must_name("check_headers", tmp_path, "src/base/good.h", "src/base/next.h")
+
+
+@pytest.mark.skipif(not shutil.which("clang-tidy"), reason="clang-tidy is not installed")
+def test_tidy_names_a_planted_fault(tmp_path):
+    shutil.copy(SCRIPTS.parent / ".clang-tidy", tmp_path)
+    write(tmp_path, {"src/base/a.cc": "int f(int a) { return a; }\n"})
+    must_pass("check_tidy", tmp_path)
+    write(tmp_path, {"src/base/a.cc": "double f(int a, int b) { double c = a / b; return c; }\n"})
+    must_name("check_tidy", tmp_path, "bugprone-integer-division")
+
+
+def test_format_sees_a_line_that_is_not_laid_out(tmp_path):
+    clang_format = Path(sys.executable).with_name("clang-format")
+    shutil.copy(SCRIPTS.parent / ".clang-format", tmp_path)
+    write(tmp_path, {"good.cc": "int f(int a) { return a; }\n", "bad.cc": "int  f( int a ){return a;}\n"})
+    for name, code in (("good.cc", 0), ("bad.cc", 1)):
+        command = [clang_format, "--dry-run", "-Werror", name]
+        assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == code
+
+
+@pytest.mark.skipif(Path(sys.prefix) != SCRIPTS.parent / ".venv", reason="runs in another environment")
+def test_setup_passes_at_once_where_everything_is_there():
+    result = subprocess.run([SCRIPTS / "setup", "--check"], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_setup_names_what_is_missing(tmp_path):
+    """A machine without compiler, build tools, sudo and apt-get is told the packages."""
+    for tool in ("bash", "cat", "dirname", "grep", "head", "paste", "printf", "sed", "sha256sum", "sort"):
+        found = shutil.which(tool)
+        if found:
+            (tmp_path / tool).symlink_to(found)
+    fake_id = tmp_path / "id"
+    fake_id.write_text("#!/bin/sh\necho 1000\n")
+    fake_id.chmod(0o755)
+    environment = {"PATH": str(tmp_path)}
+    result = subprocess.run([SCRIPTS / "setup"], capture_output=True, text=True, check=False, env=environment)
+    assert result.returncode == 1
+    for part in ("g++", "cmake", "ninja-build", "apt-get install"):
+        assert part in result.stderr, result.stderr
