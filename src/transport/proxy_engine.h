@@ -39,8 +39,8 @@ const char* to_string(ProxyFaultKind kind);
 
 struct ProxyFault {
   ProxyFaultKind kind = ProxyFaultKind::died;
-  std::optional<Rank> peer;  // the rank it is about, where there is one
-  std::string text;
+  std::optional<Rank> peer{};  // the rank it is about, where there is one
+  std::string text{};
 };
 
 class ProxyFaultError : public Error {
@@ -57,8 +57,8 @@ struct ProxyConfig {
   std::byte* arena = nullptr;     // own arena: sent(e) is published in its control page
   uint64_t half_bytes = 0;        // committed of each half, see Proxy::set_committed
   uint64_t user_bytes = 0;        // committed of the user area
-  std::vector<Rank> peers;        // the ranks this rank may send to
-  std::vector<RingMemory> rings;  // all there will ever be; one at least
+  std::vector<Rank> peers{};      // the ranks this rank may send to
+  std::vector<RingMemory> rings{};  // all there will ever be; one at least
   Epoch first_epoch = 1;          // number of the first call
   ArrivalSink* arrivals = nullptr;  // needed for the strategy *counted*
 };

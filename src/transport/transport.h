@@ -76,16 +76,16 @@ using FdExchanger =
 struct TransportContext {
   Rank rank;
   int32_t ranks = 0;
-  std::vector<Rank> peers;     // the ranks of other nodes this rank exchanges data or signals with, both directions
+  std::vector<Rank> peers{};   // the ranks of other nodes this rank exchanges data or signals with, both directions
   std::byte* arena = nullptr;  // base of the reserved range; offsets in requests count from here
   uint64_t arena_bytes = 0;    // length of the reserved range, the same on all ranks
 
   // For `emulated`, where one machine plays several nodes; real networks look at none of these.
   // How a peer's arena is reached: its base where the ranks are threads of one process, else its memory file, which the
   // transport maps (the descriptor stays the caller's and is needed during connect() only). By rank; empty when unused.
-  std::vector<std::byte*> peer_arena_bases;
-  std::vector<int> peer_arena_fds;
-  FdExchanger exchange_fds;  // not needed where the ranks are threads of one process
+  std::vector<std::byte*> peer_arena_bases{};
+  std::vector<int> peer_arena_fds{};
+  FdExchanger exchange_fds{};  // not needed where the ranks are threads of one process
 };
 
 class Transport {

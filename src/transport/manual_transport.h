@@ -1,0 +1,58 @@
+// For tests: a transport whose requests land and complete when the test says so.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <vector>
+
+#include "transport/transport.h"
+
+namespace tilewire {
+
+class ManualTransport final : public Transport {
+ public:
+  explicit ManualTransport(Caps caps) : caps_(std::move(caps)) {}
+
+  const Caps& caps() const override { return caps_; }
+  void register_arena(uint64_t, uint64_t) override {}
+  std::vector<std::byte> address() override { return {}; }
+  void connect(std::span<const std::vector<std::byte>>, std::chrono::nanoseconds) override {}
+  size_t post(std::span<const WriteRequest> requests) override {
+    const size_t taken = std::min(requests.size(), room);
+    room -= taken;
+    posted.insert(posted.end(), requests.begin(), requests.begin() + static_cast<ptrdiff_t>(taken));
+    return taken;
+  }
+  size_t poll(std::span<Event> events) override {
+    size_t n = 0;
+    for (; n < events.size() && !to_report.empty(); ++n) {
+      events[n] = to_report.front();
+      to_report.pop_front();
+    }
+    return n;
+  }
+  std::string describe_status(int32_t status) const override { return status == 12 ? "retries exceeded" : "other"; }
+  void close() noexcept override {}
+
+  void complete(size_t number) {
+    to_report.push_back({.kind = EventKind::completed, .peer = posted[number].peer, .id = posted[number].id});
+  }
+  void fail(size_t number, int32_t status) {
+    to_report.push_back(
+        {.kind = EventKind::failed, .peer = posted[number].peer, .id = posted[number].id, .status = status});
+  }
+  void arrive(Rank from, uint32_t immediate) {
+    to_report.push_back({.kind = EventKind::arrived, .peer = from, .immediate = immediate});
+  }
+
+  std::vector<WriteRequest> posted;  // all requests ever taken
+  std::deque<Event> to_report;
+  size_t room = SIZE_MAX;  // requests it still takes
+
+ private:
+  Caps caps_;
+};
+
+}  // namespace tilewire
