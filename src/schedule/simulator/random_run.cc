@@ -93,6 +93,7 @@ SimReport run_random_seeds(const SimProgram& program, SimOptions options, uint64
     const uint64_t seed = first + static_cast<uint64_t>(i);
     options.network = seed % 2 == 0 ? SimNetwork::ordered : SimNetwork::counted;
     options.distance = static_cast<SimDistance>(seed % 3);
+    options.nics = 1 + static_cast<int32_t>(seed / 2 % 2);
     SimReport one = run_random(program, options, seed);
     if (!one.ok()) return one;
     sum.pieces_of_work += one.pieces_of_work;

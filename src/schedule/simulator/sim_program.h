@@ -20,6 +20,7 @@ struct AgentPlace {
   int32_t ring = -1;  // command ring that it fills, -1 without one
   bool has_cursors = false;  // waits ahead and publishes behind by `cursors`, or what the options put in their place
   Cursors cursors{};
+  bool reads_own_writes = false;  // reads what earlier work of its own wrote, so it cannot load ahead at all
 };
 
 // Stages of a call, see call_roles.h. Roles of an op run in kOpStage.

@@ -101,7 +101,7 @@ SimCall& Toy::add_window(const WindowShape& shape) {
 void Toy::add_window_rank(SimCall& call, const WindowShape& shape, Rank me) {
   const Rank producer{shape.producer}, consumer{shape.consumer};
   const bool is_near = program.topology.view().same_node(producer, consumer);
-  Script *work = new_script(), *drain = new_script();
+  Script *make = new_script(), *work = new_script(), *drain = new_script();
   drain->emplace_back();
   const auto content = [&](int32_t c) { return Content{0, producer, c, 0}; };
   const auto arrived = [&](int32_t c) { return word(0, shape.producer, c); };
@@ -111,10 +111,14 @@ void Toy::add_window_rank(SimCall& call, const WindowShape& shape, Rank me) {
     // Chunks are made in the producer's own half, each in its own place, and go to slots of the consumer's.
     const MemoryRange source = slot(me, c, shape.chunk_bytes);
     const MemoryRange target = slot(consumer, c % shape.slots, shape.chunk_bytes);
-    work->push_back({.accesses = {{Access::Kind::write, {}, source, content(c)}}});
+    const uint32_t made = word(2, shape.producer, c);
+    make->push_back({.publishes = {{me, made}}, .accesses = {{Access::Kind::write, {}, source, content(c)}}});
     work->push_back(hand_over(me, consumer, {Access::Kind::copy, source, target, content(c)}, arrived(c)));
-    if (i >= shape.window) work->back().needs = {{credit(shape.is_reversed ? c + shape.window : c - shape.window), 0}};
-    drain->back().needs.push_back({credit(c), 0});
+    work->back().needs = {{made, 0}};
+    if (i >= shape.window) {
+      work->back().needs.push_back({credit(shape.is_reversed ? c + shape.window : c - shape.window), 0});
+    }
+    drain->back().needs.insert(drain->back().needs.end(), {{made, 0}, {credit(c), 0}});
   }
   for (int32_t c = 0; me == consumer && c < shape.chunks; c += shape.span) {
     ScriptPiece tile{.needs = {{program.arena.flags.begun(producer), 0}}, .tile = c / shape.span};
@@ -135,7 +139,9 @@ void Toy::add_window_rank(SimCall& call, const WindowShape& shape, Rank me) {
   end_ring(me, work);
   call.set_tiles(me, me == consumer ? (shape.chunks + shape.span - 1) / shape.span : 0);
   add_call_roles(call, frame(me), program.rings > 0 ? 0 : -1);
-  call.add(me, {.role = me == producer ? "produce" : "consume", .ring = 1}, ScriptModel{work});
+  call.add(me, {.role = "make"}, ScriptModel{make});
+  call.add(me, {.role = me == producer ? "produce" : "consume", .ring = 1, .has_cursors = true, .cursors = shape.cursors},
+           ScriptModel{work});
   call.add(me, {.role = "drain", .stage = kDrainStage}, ScriptModel{drain});
 }
 

@@ -71,6 +71,7 @@ struct WindowShape {
   int32_t span = 1;     // chunks that one tile of the consumer needs together
   int64_t chunk_bytes = 64;
   bool is_reversed = false;  // the producer's order is not the consumer's
+  Cursors cursors{};
 };
 
 // A program and the scripts behind it.

@@ -12,12 +12,11 @@ namespace {
 Cursors distances(const AgentPlace& place, SimDistance distance) {
   constexpr int32_t kFar = std::numeric_limits<int32_t>::max() / 2;
   if (!place.has_cursors) return {};
-  switch (distance) {
-    case SimDistance::plan: return place.cursors;
-    case SimDistance::one: return {1, 1};
-    case SimDistance::maximum: return {kFar, kFar};
-  }
-  return {};
+  Cursors c = place.cursors;
+  if (distance == SimDistance::one) c = {1, 1};
+  if (distance == SimDistance::maximum) c = {kFar, kFar};
+  if (place.reads_own_writes) c.load_ahead = 0;
+  return c;
 }
 
 }  // namespace
