@@ -24,7 +24,7 @@ struct TeamRole {
 
 // Called by the thread of the first role that threw, before anyone is told; raises the abort word so that the other
 // roles leave too. Called at most once a run. An exception that it throws is logged and dropped.
-using OnRoleFailure = std::function<void(const std::string& role, std::exception_ptr failure)>;
+using OnRoleFailure = std::function<void(const std::exception_ptr& failure)>;
 
 // start() and join() are for one thread at a time; the team itself is not shared between threads.
 class RoleTeam {

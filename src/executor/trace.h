@@ -1,7 +1,7 @@
 // Recording of what each role did when. Off by default: a role holds a TraceRing pointer, and where that is null
 // recording costs one comparison.
 //
-// All ranks of a host share one clock (trace_now_ns). Ranks of different hosts do not: their clocks start at their
+// All ranks of a host share one clock (trace_clock_ns). Ranks of different hosts do not: their clocks start at their
 // boots, so a timeline over several hosts needs an offset for each host, added to t_begin_ns and t_end_ns before it is
 // written.
 #pragma once
@@ -22,17 +22,17 @@
 namespace tilewire {
 
 // CLOCK_MONOTONIC in nanoseconds.
-int64_t trace_now_ns();
+int64_t trace_clock_ns();
 
 // The events of one role thread, in the order in which they were recorded. One writer. It never overwrites: when the
 // trace's budget is used up, further events are counted and dropped.
 class TraceRing {
  public:
-  // Use Trace::ring. `role` is a string literal.
+  // Use TraceLog::ring. `role` is a string literal.
   TraceRing(Rank rank, const char* role, int32_t worker, std::atomic<int64_t>& budget);
 
   // Fills in rank, role and worker of a copy of `event` and keeps it.
-  void record(TraceEvent event);
+  void add(TraceEvent event);
 
   // The following only while the writer is not recording, with its events visible (after RoleTeam::join).
   void append_to(std::vector<TraceEvent>& events) const;
@@ -49,25 +49,20 @@ class TraceRing {
   const char* role_;
   int32_t worker_;
   std::atomic<int64_t>& budget_;
-  std::vector<std::unique_ptr<TraceEvent[]>> blocks_;
-  std::vector<int64_t> block_events_;  // how many events each block was granted; the last of a budget is short
+  std::vector<std::vector<TraceEvent>> blocks_;  // blocks, so that no event is ever moved
   int64_t count_ = 0;
-  int64_t room_ = 0;  // events granted so far
+  int64_t room_ = 0;  // events left in the last block
   int64_t dropped_ = 0;
 };
 
-// Records nothing when `ring` is null.
-inline void trace(TraceRing* ring, const TraceEvent& event) {
-  if (ring != nullptr) ring->record(event);
-}
-
 // The rings of one rank, which share a budget of events (option trace_events). Memory is taken as events come.
-class Trace {
+class TraceLog {
  public:
-  Trace(Rank rank, int64_t capacity_events);
+  // A capacity of 0 means off: ring() gives null.
+  TraceLog(Rank rank, int64_t capacity_events);
 
-  // The ring of one role thread, made at the first call with that role and worker. Thread-safe; the pointer stays good
-  // for the life of the trace. `role` must be a string literal.
+  // The ring of one role thread, made at the first call with that role and worker; null when the trace is off.
+  // Thread-safe; the pointer stays good for the life of the trace. `role` must be a string literal.
   TraceRing* ring(const char* role, int32_t worker);
 
   // All events so far, by the beginning of their waits. Only while no role runs, as dropped() and clear().
