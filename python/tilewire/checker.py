@@ -10,8 +10,8 @@ unit roundoff u (bf16 2^-8, fp16 2^-11, fp32 none) and smallest positive value e
 
     tolerance = (1 + u) * gamma * (sum_k |a_k| |b_k| + |bias|) + u * |c| + eta / 2.
 
-**Exact data.** When a, b and bias hold integers and K max|a| max|b| + max|bias| < 2^24, every partial sum in every order
-is exact in fp32. Then the result has to be *the* rounding of the reference: the tolerance is zero.
+**Exact data.** When a, b and bias hold integers and K max|a| max|b| + max|bias| < 2^24, every partial sum in every
+order is exact in fp32. Then the result has to be *the* rounding of the reference: the tolerance is zero.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def matmul_reference(a: Array, b: Array, bias: Array | None = None) -> tuple[Arr
 def matmul_tolerance(reference: Array, magnitude: Array, terms: int, dtype: np.dtype[Any]) -> Array:
     """The bound of the module's head for results of `dtype` and sums of `terms` terms: fp64, one an element."""
     unit = _UNIT_ROUNDOFF[np.dtype(dtype).name]
-    eta = float(ml_dtypes.finfo(dtype).smallest_subnormal)
+    eta = float(ml_dtypes.finfo(dtype).smallest_subnormal)  # type: ignore[no-untyped-call]
     gamma = terms * U32 / (1 - terms * U32)
     allowed: Array = (1 + unit) * gamma * magnitude + unit * np.abs(reference) + eta / 2
     return allowed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Protocol
@@ -41,8 +41,10 @@ class Machine(Protocol):
     def barrier(self) -> None: ...
     def last_call(self) -> CallStats: ...
 
-    # The signature of tilewire.all_gather_matmul.
-    all_gather_matmul: Any
+    @property
+    def all_gather_matmul(self) -> Callable[..., Any]:
+        """A function with the signature of `tilewire.all_gather_matmul`."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ class TilewireMachine:
 
     def __init__(self, library: Any, comm: Any) -> None:
         self.comm = comm
-        self.all_gather_matmul = library.all_gather_matmul
+        self.all_gather_matmul: Callable[..., Any] = library.all_gather_matmul
 
     @property
     def rank(self) -> int:

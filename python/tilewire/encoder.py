@@ -12,8 +12,9 @@ How R ranks share the work:
   adds them in rank order; it is built on a gather, until an operation of its own takes that over.
 
 What enters a projection is rounded to bf16 (or `dtype`), products are accumulated in fp32, what leaves a
-column-parallel projection is bf16; everything else is fp32. The roundings are the same ones at every world size; only the order of fp32 sums
-differs, which now and then tips a value over to the neighbouring bf16. See `similarity_tolerance`.
+column-parallel projection is bf16; everything else is fp32. The roundings are the same ones at every world size; only
+the order of fp32 sums differs, which now and then tips a value over to the neighbouring bf16. See
+`similarity_tolerance`.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ class ShardedLayer:
         return self._linear.all_gather_matmul(x.astype(self._dtype), weights, rows, biases)
 
     def _row_parallel(self, name: str, x: Array, columns: slice) -> Array:
-        """x [sum(rows), columns] times this rank's input columns of the weight, summed over ranks: fp32 [own rows, N]."""
+        """x [sum(rows), columns] times this rank's input columns of the weight, summed: fp32 [own rows, N]."""
         weight = self._weight(name)[:, columns].astype(self._dtype).astype(np.float32)
         partial = x.astype(self._dtype).astype(np.float32) @ weight.T
         return reduce_scatter(self._linear, partial, self._shards.rows) + self._bias(name)

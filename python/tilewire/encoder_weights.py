@@ -74,7 +74,8 @@ def load_model(folder: Path | None = None) -> EncoderModel:
     raw = _read_json(folder / "config.json")
     if raw.get("hidden_act") != "gelu" or raw.get("model_type") != "bert":
         raise ValueError(
-            f"{folder}/config.json describes {raw.get('model_type')} with {raw.get('hidden_act')}, must be bert with gelu"
+            f"{folder}/config.json describes {raw.get('model_type')} with {raw.get('hidden_act')}, "
+            "must be bert with gelu"
         )
     config = EncoderConfig(
         hidden=raw["hidden_size"],

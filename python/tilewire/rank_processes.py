@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import IO, Any, TextIO
 
@@ -162,10 +162,9 @@ class _Process:
         return self._code
 
     def signal_group(self, number: int) -> None:
-        try:
+        # What is left of the group may have ended, or have taken another user's rights.
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._child.pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass  # what is left of the group has ended, or has taken another user's rights
 
     def close(self) -> None:
         self._child.wait()

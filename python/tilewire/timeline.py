@@ -1,4 +1,4 @@
-"""The timeline picture: a band a rank, a lane a worker of a role, a bar a tile or chunk, coloured by whose data it is."""
+"""The timeline picture: a band a rank, a lane a role's worker, a bar a tile or chunk, coloured by whose data it is."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _legend(figure: Figure, events: list[Event]) -> None:
     if any(event.t_wait_ns for event in events):
         handles.append(Patch(facecolor=_WAIT, label="waiting"))
     if any(event.link == "network" for event in events):
-        look = {"facecolor": _QUIET, "edgecolor": "white", "hatch": _NETWORK_HATCH, "linewidth": 0}
+        look: dict[str, Any] = {"facecolor": _QUIET, "edgecolor": "white", "hatch": _NETWORK_HATCH, "linewidth": 0}
         handles.append(Patch(label="over the network", **look))
     figure.legend(
         handles=handles,

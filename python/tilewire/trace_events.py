@@ -61,7 +61,10 @@ def _from_mapping(row: Mapping[str, Any], names: Sequence[str]) -> Event:
     wrong = set(row) ^ set(names)
     if wrong:
         raise ValueError(f"an event has or lacks the fields {sorted(wrong)}, must have {names}")
-    return Event(**{name: str(row[name]) if name in ("role", "name", "link") else int(row[name]) for name in names})
+    values: dict[str, Any] = {
+        name: str(row[name]) if name in ("role", "name", "link") else int(row[name]) for name in names
+    }
+    return Event(**values)
 
 
 def read_events(path: Path) -> list[Event]:
@@ -80,7 +83,7 @@ def write_events(events: Iterable[Event], path: Path) -> None:
 
 
 def perfetto(events: Iterable[Event], title: str = "") -> dict[str, Any]:
-    """The same events in the JSON format that Perfetto and Chrome's tracing page open: a process a rank, a thread a lane."""
+    """The same events in the JSON format of Perfetto and Chrome's tracing page: a process a rank, a thread a lane."""
     ordered = as_events(list(events))
     start = min((event.wait_begin_ns for event in ordered), default=0)
     lanes = {lane: index for index, lane in enumerate(lanes_of(ordered))}

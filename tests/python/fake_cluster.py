@@ -46,7 +46,7 @@ class FakeComm:
         assert comm is self
         shards = self.cluster.exchange(self.rank, a)
         counts = [shard.shape[0] for shard in shards]
-        assert rows is None and len(set(counts)) == 1 or list(rows or []) == counts, f"rows={rows}, brought {counts}"
+        assert list(rows or []) == counts or (rows is None and len(set(counts)) == 1), f"rows={rows}, brought {counts}"
         if self.cluster.tamper:
             shards = self.cluster.tamper(self.rank, [shard.copy() for shard in shards])
         gathered = np.concatenate(shards)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -150,7 +151,7 @@ def test_report_names_the_worst_element_and_where_it_came_from() -> None:
     c, a, b, bias = right_result("coded")
     expected = float(c[233, 200].astype(np.float32))
     c[233, 200] = 1e6
-    c[5, 5] += BF16(64)
+    c[5, 5] *= 1.5
     worst = check_matmul(c, a, b, bias=bias, rows=ROWS, tile=TILE).worst
     assert worst is not None
     assert (worst.index, worst.tile) == ((233, 200), (7, 3))
@@ -216,7 +217,7 @@ def test_infinity_and_nan_of_the_reference_are_expected_in_the_result() -> None:
     st.sampled_from([BF16, np.float16, np.float32]),
     st.integers(0, 2**32 - 1),
 )
-def test_every_order_of_summation_is_within_the_tolerance(m: int, k: int, n: int, dtype: object, seed: int) -> None:
+def test_every_order_of_summation_is_within_the_tolerance(m: int, k: int, n: int, dtype: Any, seed: int) -> None:
     generator = np.random.default_rng(seed)
     a = generator.standard_normal((m, k)).astype(np.dtype(dtype))
     b = generator.standard_normal((k, n)).astype(np.dtype(dtype))
@@ -228,13 +229,25 @@ def test_every_order_of_summation_is_within_the_tolerance(m: int, k: int, n: int
 
 
 @pytest.mark.parametrize("dtype", [BF16, np.float16])
-def test_accumulating_in_sixteen_bits_exceeds_the_tolerance(dtype: object) -> None:
+def test_accumulating_in_sixteen_bits_exceeds_the_tolerance(dtype: Any) -> None:
     generator = np.random.default_rng(3)
     a, b = (generator.standard_normal(shape).astype(np.dtype(dtype)) for shape in ((64, 512), (512, 64)))
     c = np.zeros((64, 64), a.dtype)
     for term in range(512):
         c += np.outer(a[:, term], b[term])
     assert not check_matmul(c, a, b).ok
+
+
+@pytest.mark.parametrize(("dtype", "steps"), [(BF16, 2), (np.float16, 3), (np.float32, 40)])
+def test_tolerance_is_no_wider_than_it_has_to_be(dtype: Any, steps: int) -> None:
+    # Positive data: no cancellation, so the tolerance is little more than one rounding (fp32: K of them).
+    generator = np.random.default_rng(4)
+    a, b = (generator.uniform(1, 2, shape).astype(dtype) for shape in ((32, 16), (16, 32)))
+    c = local_matmul(a, b, None)
+    assert check_matmul(c, a, b).ok
+    c.view(f"u{c.dtype.itemsize}")[3, 4] += steps
+    report = check_matmul(c, a, b)
+    assert report.bad_elements == 1 and report.worst is not None and report.worst.index == (3, 4)
 
 
 def test_rounding_the_wrong_way_once_is_seen_with_exact_data() -> None:

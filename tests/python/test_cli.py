@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from synthetic_trace import make_trace
 from typer.testing import CliRunner, Result
 
+from synthetic_trace import make_trace
 from tilewire import doctor
 from tilewire.cli import app
 from tilewire.trace_events import write_events

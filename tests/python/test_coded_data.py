@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ ROWS = st.lists(st.integers(0, 40), min_size=1, max_size=6)
 
 
 @given(ROWS, st.integers(0, 70), st.sampled_from(DTYPES), st.integers(0, 5))
-def test_shards_are_the_slices_of_the_gathered_rows(rows: list[int], k: int, dtype: object, seed: int) -> None:
+def test_shards_are_the_slices_of_the_gathered_rows(rows: list[int], k: int, dtype: Any, seed: int) -> None:
     whole = coded_rows(rows, k, dtype, seed)
     shards = [coded_shard(rank, rows, k, dtype, seed) for rank in range(len(rows))]
     assert np.array_equal(np.concatenate(shards), whole)
@@ -32,9 +34,9 @@ def test_no_two_rows_are_equal(k: int, rows: int, seed: int) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("k", [1, 2, 128, 2048, 8192, 100_000])
-def test_values_survive_the_dtype_and_sums_are_exact(k: int, dtype: object) -> None:
+def test_values_survive_the_dtype_and_sums_are_exact(k: int, dtype: Any) -> None:
     if dtype is np.float16 and k >= 2**15:
-        with pytest.raises(ValueError, match="k = 100000 .* float16, must be below 32768"):
+        with pytest.raises(ValueError, match=r"k = 100000 .* float16, must be below 32768"):
             coded_rows([3], k, dtype)
         return
     a, b = coded_rows([3], k, dtype), coded_weight(k, 2, dtype=dtype)
@@ -71,6 +73,6 @@ def test_digit_limit_keeps_sums_below_the_limit(k: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_poison_is_nan_everywhere(dtype: object) -> None:
+def test_poison_is_nan_everywhere(dtype: Any) -> None:
     poison: Array = poisoned((3, 5), dtype)
     assert np.isnan(poison.astype(np.float32)).all()

@@ -5,15 +5,15 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_cluster import FakeCluster, FakeComm, Tamper
 from rich.console import Console
-from synthetic_trace import make_trace
 
+from fake_cluster import FakeCluster, FakeComm, Tamper
+from synthetic_trace import make_trace
 from tilewire import demo
 from tilewire.demo_cases import Case, CaseResult, odd_cases, real_cases, run_case
 from tilewire.encoder_weights import EncoderModel, load_model
@@ -79,7 +79,7 @@ def test_a_damaged_gather_fails_every_case_that_it_touches(tamper: Tamper) -> No
     even = [case for case in cases if case.rows[0] == case.rows[1]]
     assert len(cases) > 9 and len(even) > 4
     for case in even if tamper is swap_shards else cases:
-        results = FakeCluster(4, tamper).run(lambda machine, case=case: run_case(case, machine))
+        results = FakeCluster(4, tamper).run(partial(run_case, case))
         assert not all(result.ok for result in results), case.name
 
 

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from tilewire import launcher
 from tilewire.launcher import Launch, _reserved_port, launch, make_layout, rank_command
 
-PACKAGE_ROOT = str(Path(__import__("tilewire").__file__).resolve().parents[1])
+PACKAGE_ROOT = str(Path(launcher.__file__).resolve().parents[1])
 RANK = "import os, sys, time, signal\nrank = int(os.environ['TILEWIRE_RANK'])\n"
 
 

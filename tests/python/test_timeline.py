@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic_trace import make_trace
 
+from synthetic_trace import make_trace
 from tilewire.timeline import draw, readable_bytes, source_colour, write_picture
 from tilewire.trace_events import (
     Event,
@@ -75,7 +76,7 @@ def test_interval_sets_against_points(left: list[tuple[int, int]], right: list[t
 
     merged = union(left)
     assert points(merged) == points(left)
-    assert all(a[1] < b[0] for a, b in zip(merged, merged[1:], strict=False))
+    assert all(a[1] < b[0] for a, b in pairwise(merged))
     assert points(intersection(merged, union(right))) == points(left) & points(right)
 
 

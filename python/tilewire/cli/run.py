@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
 from tilewire.cli.failure import fail
 from tilewire.launcher import Launch, launch, make_layout, rank_command
 
-Ranks = Annotated[Optional[int], typer.Option("-n", "--ranks", help="Number of ranks (processes). Default: 1.")]
-Nodes = Annotated[
-    Optional[int], typer.Option("--nodes", help="Split the ranks evenly over this many nodes. Default: 1.")
-]
-Layout = Annotated[Optional[str], typer.Option("--layout", help="Ranks of each node instead, as in 3,1.")]
+Ranks = Annotated[int | None, typer.Option("-n", "--ranks", help="Number of ranks (processes). Default: 1.")]
+Nodes = Annotated[int | None, typer.Option("--nodes", help="Split the ranks evenly over this many nodes. Default: 1.")]
+Layout = Annotated[str | None, typer.Option("--layout", help="Ranks of each node instead, as in 3,1.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -25,7 +23,7 @@ def register(app: typer.Typer) -> None:
 
 def run(
     program: Annotated[str, typer.Argument(help="A Python script (.py), a module (-m) or any program.")],
-    arguments: Annotated[Optional[list[str]], typer.Argument(help="Handed to it as they are.")] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="Handed to it as they are.")] = None,
     ranks: Ranks = None,
     nodes: Nodes = None,
     layout: Layout = None,

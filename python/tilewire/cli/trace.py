@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -21,10 +21,8 @@ def trace(
     events_files: Annotated[
         list[Path], typer.Argument(metavar="EVENTS...", help="Recorded events, one file or one a rank.")
     ],
-    picture: Annotated[
-        Optional[Path], typer.Option("--picture", help="Draw the timeline to this .svg or .png.")
-    ] = None,
-    perfetto: Annotated[Optional[Path], typer.Option("--perfetto", help="Write JSON for ui.perfetto.dev here.")] = None,
+    picture: Annotated[Path | None, typer.Option("--picture", help="Draw the timeline to this .svg or .png.")] = None,
+    perfetto: Annotated[Path | None, typer.Option("--perfetto", help="Write JSON for ui.perfetto.dev here.")] = None,
     title: Annotated[str, typer.Option("--title", help="Title of the picture.")] = "",
 ) -> None:
     """Turn recorded events into a timeline picture and a file for Perfetto, and sum them up."""
