@@ -27,7 +27,8 @@ struct CallFrame {
   TILEWIRE_HD constexpr bool is_remote(Rank r) const { return !topology.same_node(me, r); }
 };
 
-// One piece of work of a call role. To a rank of another node it is done by giving `command` to the proxy.
+// One piece of work of a call role. To a rank of another node it is done by giving `command` to the proxy, which
+// publishes.
 struct CallWork : WorkBase {
   Rank peer;
   bool by_command = false;
@@ -63,6 +64,7 @@ class BeginRole {
     }
     if (!members_.next(f_, w.peer)) return false;
     w.by_command = f_.is_remote(w.peer);
+    w.publishes = w.by_command ? 0 : 1;
     const uint64_t unit = static_cast<uint64_t>(ArenaLayout::record_offset(f_.me)) / kWireUnitBytes;
     w.command = {.kind = CommandKind::write, .peer = w.peer, .word = f_.arena.flags.begun(f_.me), .units = 1,
                  .src_unit = unit, .dst_unit = unit};
@@ -92,8 +94,8 @@ class DoneRole {
       return true;
     }
     if (members_.next(f_, w.peer)) {
-      w.publishes = 1;
       w.by_command = f_.is_remote(w.peer);
+      w.publishes = w.by_command ? 0 : 1;
       w.command = {.kind = CommandKind::signal, .peer = w.peer, .word = f_.arena.flags.done(f_.me)};
       return true;
     }

@@ -1,0 +1,156 @@
+#include "executor/call.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstring>
+
+#include "memory/words.h"
+#include "schedule/hash.h"
+
+namespace tilewire {
+namespace {
+
+constexpr RoleName kCallRole{.name = "call", .number = 0, .worker = 0};
+
+// Runs one of the call roles: local members by a store, the others by a command.
+template <class Role, class Prepare>
+void run_call_role(RoleContext& context, Role role, Prepare&& prepare) {
+  run_role(context, role, Cursors{}, [&](const CallWork& w) {
+    prepare(w);
+    if (w.by_command) context.post(Ring::call, w.command);
+    return TraceEvent{};
+  });
+}
+
+}  // namespace
+
+Call::Call(Session& session, const char* op) : session_(session), guard_(session) {
+  session.throw_if_dead();
+  site_.op = op;
+  site_.attempt = session.next_attempt();
+}
+
+Call::~Call() {
+  if (state_ == State::ended || state_ == State::refused) return;
+  const std::string text =
+      fmt::format("rank {} left {}, call {}, before its end", session_.rank().value, site_.op, site_.attempt);
+  try {
+    // An exception on the way: the others must not wait for this rank.
+    if (state_ == State::entered) {
+      session_.control().send_abort(ErrorKind::aborted, text);
+    } else {
+      session_.control().refuse_call(site_.attempt, text);
+    }
+  } catch (const std::exception&) {
+    // The communicator is dead or closed: everyone knows.
+  }
+}
+
+void Call::refuse(const Error& error) {
+  if (state_ != State::fresh && state_ != State::begun) return;
+  state_ = State::refused;
+  if (!session_.is_dead()) session_.control().refuse_call(site_.attempt, error.what());
+}
+
+void Call::begin(const std::string& description) {
+  site_.description = description;
+  session_.control().begin_call(site_.attempt, description);
+  state_ = State::begun;
+}
+
+std::vector<int64_t> Call::exchange(const char* what, int64_t mine) {
+  ByteWriter writer;
+  const auto all = session_.control().allgather({.kind = what, .call = site_.attempt, .hash = hash64(site_.op)},
+                                                writer.u64(static_cast<uint64_t>(mine)).take(), session_.deadline());
+  std::vector<int64_t> values;
+  for (const Bytes& bytes : all) values.push_back(static_cast<int64_t>(ByteReader(bytes, what).u64()));
+  return values;
+}
+
+void Call::agree(const std::string& agreed_text, int64_t half_bytes) {
+  session_.control().allgather({.kind = "plan", .call = site_.attempt, .hash = hash64(agreed_text)}, {},
+                               session_.deadline());
+  if (half_bytes > session_.arena().half_bytes()) session_.grow_halves(site_.attempt, half_bytes);
+}
+
+void Call::end() {
+  session_.control().enter_call(site_.attempt);
+  session_.control().end_call(site_.attempt);
+  state_ = State::ended;
+}
+
+void Call::run(uint64_t agreed_hash, const std::function<Program(Epoch)>& make) {
+  session_.control().enter_call(site_.attempt);
+  state_ = State::entered;
+  site_.epoch = session_.next_epoch();
+  site_.record = {.agreed_hash = agreed_hash, .sequence = site_.attempt};
+  const Program program = make(site_.epoch);
+  std::copy(std::begin(program.family_names), std::end(program.family_names), site_.family_names);
+  try {
+    RoleContext context(session_, site_, kCallRole);
+    write_record(site_.epoch);
+    const CallFrame frame = session_.frame(site_.epoch);
+    const CallRecord record = site_.record;
+    run_call_role(context, BeginRole(frame), [&](const CallWork& w) {
+      if (w.by_command) return;
+      std::memcpy(context.half_of(w.peer) + ArenaLayout::record_offset(frame.me), &record, sizeof(record));
+    });
+    run_roles(program);
+    finish(context, program);
+  } catch (const CallAborted&) {
+    throw_verdict();
+  } catch (const Error& error) {
+    session_.fail(error.kind(), error.what());
+  } catch (const std::exception& error) {
+    session_.fail(ErrorKind::internal, error.what());
+  }
+  session_.control().end_call(site_.attempt);
+  state_ = State::ended;
+}
+
+void Call::write_record(Epoch epoch) {
+  std::byte* half = session_.arena().base() + session_.arena().layout().half_offset(epoch);
+  std::memcpy(half + ArenaLayout::record_offset(session_.rank()), &site_.record, sizeof(site_.record));
+}
+
+void Call::run_roles(const Program& program) {
+  std::vector<TeamRole> roles;
+  std::atomic<bool> was_aborted{false};
+  for (const RoleBody& body : program.roles) {
+    roles.push_back({fmt::format("{}{}", body.name.name, body.name.worker), [this, &body, &was_aborted] {
+                       try {
+                         RoleContext context(session_, site_, body.name);
+                         body.run(context);
+                       } catch (const CallAborted&) {
+                         was_aborted = true;
+                       }
+                     }});
+  }
+  // A role that fails for a reason of its own ends the call on all ranks, this one included.
+  session_.team().run(roles, [this](const std::exception_ptr& failure) {
+    try {
+      std::rethrow_exception(failure);
+    } catch (const Error& error) {
+      session_.control().send_abort(error.kind(), error.what());
+    } catch (const std::exception& error) {
+      session_.control().send_abort(ErrorKind::internal, fmt::format("rank {}, {}: {}", session_.rank().value, site_.op,
+                                                                     error.what()));
+    }
+  });
+  if (was_aborted) throw CallAborted{};
+}
+
+void Call::finish(RoleContext& context, const Program& program) {
+  const CallFrame frame = session_.frame(site_.epoch);
+  program.drain(context);
+  run_call_role(context, DoneRole(frame), [](const CallWork&) {});
+  run_call_role(context, AwaitRole(frame, program.sends_from_user), [](const CallWork&) {});
+}
+
+void Call::throw_verdict() {
+  session_.fail(ErrorKind::aborted, fmt::format("rank {} left {}, call {}", session_.rank().value, site_.op,
+                                                site_.attempt));
+}
+
+}  // namespace tilewire

@@ -1,0 +1,68 @@
+// One call of any op on this rank, from the first check to the last word: what all ops do alike. An op describes
+// itself, gives its roles, and hands over.
+//
+//   Call call(session, "all_gather_matmul");           // takes the call's number
+//   ... local checks; on an error call.refuse(error)   // tells the others, touches no word
+//   call.begin(description);
+//   ... agreement steps (call.agree, call.exchange)
+//   call.run(agreed_hash, roles, drain);               // begin, roles, drain, done, await
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "executor/role_context.h"
+
+namespace tilewire {
+
+class Call {
+ public:
+  // Throws what the communicator died of, Error(closed), or Error(invalid_argument) when a call is in flight.
+  Call(Session& session, const char* op);
+  ~Call();
+  Call(const Call&) = delete;
+  Call& operator=(const Call&) = delete;
+
+  uint64_t attempt() const { return site_.attempt; }
+  // The call is not made; the error is told to the ranks that may wait for it.
+  void refuse(const Error& error);
+  // From here on this rank takes part.
+  void begin(const std::string& description);
+  // A better description, once more is known.
+  void describe(const std::string& description) { site_.description = description; }
+  // A number from every rank, by rank: host only, over the control connection.
+  std::vector<int64_t> exchange(const char* what, int64_t mine);
+  // Collective, once for each agreed text of a communicator: all ranks have it, and the halves are large enough.
+  void agree(const std::string& agreed_text, int64_t half_bytes);
+  // Ends a call that only agreed on something and moves no data. Takes no epoch.
+  void end();
+
+  struct RoleBody {
+    RoleName name;
+    std::function<void(RoleContext&)> run;
+  };
+  struct Program {
+    std::vector<RoleBody> roles;
+    std::function<void(RoleContext&)> drain;  // runs when the roles have finished
+    bool sends_from_user = false;             // the call ends only when everything sent has landed
+    const char* family_names[kWordFamilies] = {};
+  };
+  // Takes an epoch and runs the program. Throws the error that all ranks get; then the communicator is dead.
+  // `make` gets the epoch.
+  void run(uint64_t agreed_hash, const std::function<Program(Epoch)>& make);
+
+ private:
+  void write_record(Epoch epoch);
+  void run_roles(const Program& program);
+  void finish(RoleContext& context, const Program& program);
+  [[noreturn]] void throw_verdict();
+
+  Session& session_;
+  Session::CallGuard guard_;
+  CallSite site_;
+  enum class State { fresh, begun, entered, refused, ended };
+  State state_ = State::fresh;
+};
+
+}  // namespace tilewire

@@ -1,0 +1,100 @@
+#include "executor/role_context.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "memory/words.h"
+#include "schedule/word_text.h"
+
+namespace tilewire {
+
+RoleContext::RoleContext(Session& session, const CallSite& site, RoleName role)
+    : session_(session),
+      site_(site),
+      role_(role),
+      waiter_(session.arena().base(), session.wait_options()),
+      test_delay_(session.options().test_delay_us, site.epoch, session.rank(), role.number * 64 + role.worker),
+      trace_(session.trace_ring(role.name, role.worker)) {}
+
+bool RoleContext::is_ready(Need need) const {
+  const Arena& arena = session_.arena();
+  return has_reached(arena.base(), arena.layout(), need.word, site_.epoch - static_cast<Epoch>(need.lag));
+}
+
+void RoleContext::wait(Need need) {
+  if (!is_ready(need)) {
+    flush();
+    const WaitResult result = waiter_.wait([&] { return is_ready(need); }, [&] { return text_of(need); });
+    if (result != WaitResult::ready) leave(result, text_of(need));
+  } else if (is_aborted(session_.arena().base())) {
+    throw CallAborted{};
+  }
+  const FlagLayout& flags = session_.arena().layout().flags;
+  if (need.word != FlagLayout::sent() && flags.is_begun(need.word)) {
+    check_record(Rank{static_cast<int32_t>(need.word)});
+  }
+}
+
+void RoleContext::check_record(Rank peer) {
+  CallRecord seen;
+  std::memcpy(&seen, own_half() + ArenaLayout::record_offset(peer), sizeof(seen));
+  if (seen == site_.record) return;
+  session_.control().report_mismatch(site_.attempt, peer, site_.description,
+                                     "pass rows= when ranks bring different numbers of rows");
+  leave(WaitResult::aborted, fmt::format("the verdict on the mismatch with rank {}", peer.value));
+}
+
+void RoleContext::publish(Publish p) {
+  held_.push_back(p);
+  if (static_cast<int32_t>(held_.size()) > publish_behind_) {
+    const Publish first = held_.front();
+    held_.pop_front();
+    publish_word(session_.arena().peer(first.to), session_.arena().layout(), first.word, site_.epoch);
+  }
+}
+
+void RoleContext::flush() {
+  for (const Publish& p : held_) {
+    publish_word(session_.arena().peer(p.to), session_.arena().layout(), p.word, site_.epoch);
+  }
+  held_.clear();
+}
+
+void RoleContext::post(Ring ring, const Command& command) {
+  CommandProducer& producer = session_.ring(ring);
+  if (producer.try_post(command)) return;
+  flush();
+  const auto text = [&] { return fmt::format("room in command ring {}", static_cast<int>(ring)); };
+  const WaitResult result = waiter_.wait([&] { return producer.try_post(command); }, text);
+  if (result != WaitResult::ready) leave(result, text());
+}
+
+// The words of one role that has waited too long, for all ranks to read.
+void RoleContext::leave(WaitResult result, const std::string& waiting_for) {
+  if (result == WaitResult::deadline) {
+    session_.control().send_abort(
+        ErrorKind::deadline,
+        fmt::format("rank {} waited {:.3g} s for {} [{}, call {}, epoch {}, role {} {}]", session_.rank().value,
+                    std::chrono::duration<double>(session_.wait_options().deadline).count(), waiting_for, site_.op,
+                    site_.attempt, site_.epoch, role_.name, role_.worker));
+  }
+  throw CallAborted{};
+}
+
+std::string RoleContext::text_of(Need need) const {
+  const Arena& arena = session_.arena();
+  return fmt::format("{} to reach epoch {} (seen {})", word_text(arena.layout().flags, need.word, site_.family_names),
+                     site_.epoch - static_cast<Epoch>(need.lag), load_word(arena.base(), arena.layout(), need.word));
+}
+
+void RoleContext::end(TraceEvent event, const Times& times) {
+  ++step_;
+  if (trace_ == nullptr) return;
+  event.t_begin_ns = times.waited_ns;
+  event.t_wait_ns = times.waited_ns - times.begin_ns;
+  event.t_end_ns = trace_clock_ns();
+  trace_->add(event);
+}
+
+}  // namespace tilewire

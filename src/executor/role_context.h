@@ -1,0 +1,116 @@
+// What a role thread of the host executor has in its hands: waits, signals, commands, trace. One a thread.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "executor/session.h"
+#include "memory/test_delay.h"
+#include "schedule/role.h"
+#include "schedule/wire.h"
+
+namespace tilewire {
+
+// Thrown inside role threads when the abort word is set, to leave; the call turns it into the error that all ranks get.
+struct CallAborted {};
+
+// What the roles of a call have in common.
+struct CallSite {
+  const char* op = "";
+  uint64_t attempt = 0;
+  Epoch epoch = 0;
+  CallRecord record;                             // this rank's own
+  std::string description;                       // of the call, for a mismatch
+  const char* family_names[kWordFamilies] = {};  // of the op's word families
+};
+
+struct RoleName {
+  const char* name = "";
+  int32_t number = 0;  // of the role, for test delays and tracks
+  int32_t worker = 0;
+};
+
+class RoleContext {
+ public:
+  RoleContext(Session& session, const CallSite& site, RoleName role);
+
+  // Blocks until the word is there, after flushing what is held back. A rank's record is compared with the own one when
+  // its begun word comes. Throws CallAborted.
+  void wait(Need need);
+  bool is_ready(Need need) const;
+  // To a rank of the own node. With publish_behind set, up to that many are held back.
+  void publish(Publish p);
+  void flush();
+  // Throws CallAborted when the ring stays full past the deadline or the call is aborted.
+  void post(Ring ring, const Command& command);
+  void delay() const { test_delay_.delay(step_); }
+
+  void set_publish_behind(int32_t works) { publish_behind_ = works; }
+  Session& session() { return session_; }
+  const CallSite& site() const { return site_; }
+  std::byte* own_half() const { return half(session_.arena().base()); }
+  std::byte* half_of(Rank local_peer) const { return half(session_.arena().peer(local_peer)); }
+
+  // Trace: begin() before the waits of a piece of work, waited() after them; end() when it is done, with the begin and
+  // wait times of that piece.
+  struct Times {
+    int64_t begin_ns = 0;
+    int64_t waited_ns = 0;
+  };
+  int64_t now_ns() const { return trace_ == nullptr ? 0 : trace_clock_ns(); }
+  void end(TraceEvent event, const Times& times);
+
+ private:
+  std::byte* half(std::byte* base) const { return base + session_.arena().layout().half_offset(site_.epoch); }
+  [[noreturn]] void leave(WaitResult result, const std::string& waiting_for);
+  void check_record(Rank peer);
+  std::string text_of(Need need) const;
+
+  Session& session_;
+  const CallSite& site_;
+  RoleName role_;
+  HostWaiter waiter_;
+  TestDelay test_delay_;
+  TraceRing* trace_;
+  uint64_t step_ = 0;
+  int32_t publish_behind_ = 0;
+  std::deque<Publish> held_;
+};
+
+// The loop of every role (see schedule/role.h). Waits are taken up to cursors.load_ahead pieces of work early.
+// `work(const Work&)` does one piece and returns its trace event.
+template <class Role, class DoWork>
+void run_role(RoleContext& context, Role role, Cursors cursors, DoWork&& work) {
+  struct Loaded {
+    typename Role::Work work;
+    RoleContext::Times times;
+  };
+  std::deque<Loaded> loaded;
+  const auto load = [&] {
+    Loaded l;
+    if (!role.next(l.work)) return false;
+    l.times.begin_ns = context.now_ns();
+    for (int32_t i = 0; i < l.work.needs; ++i) context.wait(role.need(l.work, i));
+    l.times.waited_ns = context.now_ns();
+    loaded.push_back(l);
+    return true;
+  };
+  context.set_publish_behind(cursors.publish_behind);
+  bool has_more = true;
+  while (has_more || !loaded.empty()) {
+    while (has_more && static_cast<int32_t>(loaded.size()) <= cursors.load_ahead) has_more = load();
+    if (loaded.empty()) break;
+    const Loaded l = loaded.front();
+    loaded.pop_front();
+    context.delay();
+    const TraceEvent event = work(l.work);
+    for (int32_t i = 0; i < l.work.publishes; ++i) context.publish(role.publish(l.work, i));
+    context.end(event, l.times);
+  }
+  context.flush();
+}
+
+}  // namespace tilewire

@@ -1,0 +1,160 @@
+// One rank of a communicator, put together: control connection, arena, transport, proxy, command rings, role threads,
+// and the numbers of its calls. Ops run on a Session; the public Communicator owns one.
+//
+// Thread-safety: one call at a time, from any thread (see CallGuard); close() and is_dead() from any thread.
+#pragma once
+
+#include <tilewire/options.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+#include "executor/host_gemm.h"
+#include "executor/role_team.h"
+#include "executor/trace.h"
+#include "memory/arena.h"
+#include "memory/thread_arena.h"
+#include "memory/wait.h"
+#include "schedule/call_roles.h"
+#include "schedule/machine.h"
+#include "schedule/topology_tables.h"
+#include "transport/bootstrap/control.h"
+#include "transport/bootstrap/key_value_store.h"
+#include "transport/command_queue.h"
+#include "transport/proxy.h"
+#include "transport/transport.h"
+
+namespace tilewire {
+
+// The command rings of a rank, one producer each. The last command of every call goes into each of them.
+enum class Ring : int32_t { call, send };
+inline constexpr int32_t kRings = 2;
+
+// Ranks as threads of one process: what they share besides the rendezvous.
+struct ThreadRanks {
+  ThreadArenaGroup* arenas = nullptr;
+};
+
+struct SessionSetup {
+  Options options;                 // rank, world size and rendezvous are filled in
+  KeyValueStore* store = nullptr;  // instead of options.rendezvous; used during create() only
+  std::optional<ThreadRanks> threads;
+};
+
+class Session {
+ public:
+  // Collective. Throws Error as rendezvous() does, and Error(unavailable, resource) from memory and transports, on
+  // every rank that got that far; a rank that fails later tells the others.
+  static std::unique_ptr<Session> create(const SessionSetup& setup);
+  ~Session();  // close(), without waiting for any peer
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  Rank rank() const { return Rank{control_->rank()}; }
+  const TopologyTables& topology_tables() const { return topology_; }
+  Topology topology() const { return topology_.view(); }
+  const Options& options() const { return options_; }
+  const Machine& machine() const { return machine_; }
+  int32_t workers() const { return workers_; }
+  Arena& arena() { return *arena_; }
+  ControlConnection& control() { return *control_; }
+  RoleTeam& team() { return *team_; }
+  // nullptr while tracing is off.
+  TraceRing* trace_ring(const char* role, int32_t worker) { return trace_ ? trace_->ring(role, worker) : nullptr; }
+  // Recording from the next call on; events so far stay. Not during a call.
+  void start_trace();
+  void stop_trace();
+  std::vector<TraceEvent> trace_events() const;
+  // nullptr where there is one node.
+  const Proxy* proxy() const { return proxy_.get(); }
+  HostGemmVariant gemm_variant() const { return gemm_variant_; }
+  CommandProducer& ring(Ring r) { return producers_[static_cast<size_t>(r)]; }
+  WaitOptions wait_options() const;
+  SteadyTime deadline() const;
+  std::string transport_name() const;
+
+  // Calls tried so far, refused ones too; the same on all ranks that agree.
+  uint64_t next_attempt() { return ++attempts_; }
+  // Calls that touched words. A call that gets an epoch either ends or leaves the communicator dead.
+  Epoch next_epoch() { return ++epoch_; }
+  Epoch epoch() const { return epoch_; }
+  CallFrame frame(Epoch e) const;
+
+  // Appends memory to the halves, on all ranks: collective, inside call `attempt`.
+  void grow_halves(uint64_t attempt, int64_t half_bytes);
+  // Own memory for comm.empty(), grown if need be; local.
+  std::byte* allocate_user(int64_t bytes);
+  void free_user(std::byte* pointer) { arena_->free_user(pointer); }
+
+  // Ends the communicator on all ranks with this error, waits for the verdict that all ranks get, and throws it.
+  [[noreturn]] void fail(ErrorKind kind, const std::string& text);
+  bool is_dead() const;
+  bool is_closed() const { return is_closed_; }
+  // Until no call is in flight, or the deadline has passed.
+  void wait_for_calls() const;
+  // Throws the abort, or Error(closed) after close().
+  void throw_if_dead() const;
+
+  // Held during a call: one call in flight at a time. Throws Error(invalid_argument) when another thread is in one.
+  class CallGuard {
+   public:
+    explicit CallGuard(Session& session);
+    ~CallGuard();
+    CallGuard(const CallGuard&) = delete;
+    CallGuard& operator=(const CallGuard&) = delete;
+
+   private:
+    Session& session_;
+  };
+
+  // Needs no peer; idempotent; stops the proxy before any memory goes.
+  void close() noexcept;
+
+ private:
+  explicit Session(const SessionSetup& setup);
+  void join(const SessionSetup& setup);
+  void find_topology();
+  void make_arena();
+  void map_node();
+  void make_transport();
+  void start_proxy();
+  std::vector<UniqueFd> exchange_fds(std::string_view purpose, int fd, SteadyTime deadline);
+  TransportContext transport_context();
+  std::vector<Rank> remote_members() const;
+  void register_new_ranges();
+  void after_growth();
+  ArenaLayout layout() const;
+
+  Options options_;
+  std::optional<ThreadRanks> threads_;
+  Machine machine_;
+  int32_t workers_ = 1;
+  HostGemmVariant gemm_variant_;
+  TopologyTables topology_;
+  std::unique_ptr<Arena> arena_;
+  std::vector<UniqueFd> arena_fds_;  // of the other ranks of this host, by rank; used while things are joined
+  size_t registered_ranges_ = 0;
+  std::unique_ptr<Transport> transport_;
+  std::vector<std::unique_ptr<CommandRing>> rings_;
+  std::vector<CommandProducer> producers_;
+  std::unique_ptr<ArrivalSink> arrivals_;
+  std::unique_ptr<Proxy> proxy_;
+  std::unique_ptr<RoleTeam> team_;
+  std::unique_ptr<TraceLog> trace_;            // while tracing is on
+  std::vector<TraceEvent> traced_;          // what stop_trace() collected
+  std::unique_ptr<ControlConnection> control_;
+  uint64_t attempts_ = 0;
+  Epoch epoch_ = 0;
+  std::atomic<bool> is_in_call_{false};
+  std::atomic<bool> is_closed_{false};
+  std::mutex close_mutex_;
+  std::atomic<std::byte*> abort_base_{nullptr};  // where on_abort() raises the abort word
+};
+
+}  // namespace tilewire

@@ -1,0 +1,14 @@
+// What one rank can find wrong with the arguments of a call before anything is sent.
+#pragma once
+
+#include "ops/ag_gemm/ag_gemm.h"
+
+namespace tilewire::ag_gemm {
+
+// Throws Error(invalid_argument) that names the argument, its values and the limit.
+void check_arguments(const Arguments& arguments, int32_t ranks, Rank me);
+
+// Asks for the results and checks them: shape, dtype, contiguous columns, no overlap with an input or each other.
+HostOperands make_operands(const Arguments& arguments, const Problem& problem);
+
+}  // namespace tilewire::ag_gemm

@@ -1,0 +1,182 @@
+// Runs AllGather+GEMM calls on thread ranks and checks every element. For tests.
+//
+// Data are coded by position: small integers that bf16 and fp16 hold exactly and whose sums stay exact in fp32, so that
+// results are compared bit for bit and no two rows or columns can be mistaken for each other.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "executor/host_number.h"
+#include "executor/thread_cluster.h"
+#include "memory/poison.h"
+#include "ops/ag_gemm/ag_gemm.h"
+#include "ops/ag_gemm/reference.h"
+
+namespace tilewire::ag_gemm {
+
+// Options for tests: little memory, short limits.
+inline Options test_options() {
+  Options o;
+  o.arena_initial_bytes = 1 << 20;
+  o.arena_reserve_bytes = 64 << 20;
+  o.user_arena_reserve_bytes = 64 << 20;
+  o.max_chunks_per_source = 64;
+  o.deadline_s = 30;
+  o.connect_deadline_s = 30;
+  o.spin_us = 5;
+  o.workers = 1;
+  return o;
+}
+
+struct TestCall {
+  std::vector<int64_t> rows;
+  int64_t k = 0;
+  std::vector<int64_t> cols;
+  DataType dtype = DataType::bf16;
+  DataType out_dtype = DataType::fp32;
+  bool wants_gathered = false;
+  bool has_bias = false;
+  bool is_n_by_k = false;  // weights stored as [N, K]
+  std::string plan_json{};
+  uint64_t salt = 0;       // other data in each call
+};
+
+// An element of a as the row of all ranks' rows, of b of weight w, and of its bias: small integers.
+inline double a_value(const TestCall& c, int64_t row, int64_t i) {
+  return static_cast<double>((row * 7 + i * 3 + (row ^ i) + static_cast<int64_t>(c.salt)) % 13 - 6);
+}
+inline double b_value(const TestCall& c, int32_t rank, int64_t w, int64_t i, int64_t n) {
+  return static_cast<double>((i * 5 + n * 11 + w * 3 + rank + (i ^ n) + static_cast<int64_t>(c.salt)) % 11 - 5);
+}
+inline double bias_value(int32_t rank, int64_t n) { return static_cast<double>((n + rank) % 5 - 2); }
+
+// A matrix of any dtype with its own memory.
+class OwnedMatrix {
+ public:
+  OwnedMatrix() = default;
+  OwnedMatrix(int64_t rows, int64_t cols, DataType dtype) : bytes_(rows * cols * size_bytes(dtype)) {
+    view_ = {bytes_.data(), rows, cols, cols, 1, dtype};
+    fill_poison(bytes_.data(), static_cast<int64_t>(bytes_.size()), 77);
+  }
+  const MatrixView& view() const { return view_; }
+  MatrixView transposed() const {
+    return {view_.data, view_.cols, view_.rows, view_.col_stride, view_.row_stride, view_.dtype};
+  }
+  void set(int64_t r, int64_t c, double value) {
+    const float f = static_cast<float>(value);
+    std::byte* at = bytes_.data() + (r * view_.cols + c) * size_bytes(view_.dtype);
+    from_fp32(&f, 1, {at, view_.dtype});
+  }
+  float get(int64_t r, int64_t c) const {
+    float f = 0;
+    to_fp32({bytes_.data() + (r * view_.cols + c) * size_bytes(view_.dtype), view_.dtype}, 1, &f);
+    return f;
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+  MatrixView view_;
+};
+
+// One call on one rank: makes the data, calls, compares each element. Returns what the call reported.
+class CallChecker {
+ public:
+  CallChecker(const TestCall& call, int32_t rank) : c_(call), rank_(rank) {
+    int64_t first = 0;
+    for (int32_t r = 0; r < rank; ++r) first += c_.rows[r];
+    for (const int64_t r : c_.rows) total_ += r;
+    a_ = OwnedMatrix(c_.rows[rank], c_.k, c_.dtype);
+    for (int64_t r = 0; r < c_.rows[rank]; ++r) {
+      for (int64_t i = 0; i < c_.k; ++i) a_.set(r, i, a_value(c_, first + r, i));
+    }
+    for (size_t w = 0; w < c_.cols.size(); ++w) make_weight(static_cast<int64_t>(w));
+    if (c_.wants_gathered) gathered_ = OwnedMatrix(total_, c_.k, c_.dtype);
+  }
+
+  Arguments arguments() {
+    Arguments args;
+    args.a = a_.view();
+    for (const OwnedMatrix& b : b_) args.b.push_back(c_.is_n_by_k ? b.transposed() : b.view());
+    if (c_.has_bias) {
+      for (const auto& bias : bias_) args.bias.push_back(bias.data());
+    }
+    args.out_dtype = c_.out_dtype;
+    args.rows = {Rows::Policy::given, c_.rows};
+    args.wants_gathered = c_.wants_gathered;
+    args.plan_json = c_.plan_json;
+    args.make_results = [this](const Problem&) {
+      Arguments::Results results;
+      for (const OwnedMatrix& out : out_) results.out.push_back(out.view());
+      results.gathered = gathered_.view();
+      return results;
+    };
+    return args;
+  }
+
+  // Every element, exactly.
+  void check() const {
+    for (size_t w = 0; w < out_.size(); ++w) {
+      for (int64_t r = 0; r < total_; ++r) {
+        for (int64_t n = 0; n < c_.cols[w]; ++n) {
+          ASSERT_EQ(out_[w].get(r, n), expected(static_cast<int64_t>(w), r, n))
+              << "weight " << w << " row " << r << " column " << n << " on rank " << rank_;
+        }
+      }
+    }
+    for (int64_t r = 0; c_.wants_gathered && r < total_; ++r) {
+      for (int64_t i = 0; i < c_.k; ++i) ASSERT_EQ(gathered_.get(r, i), a_value(c_, r, i)) << "gathered row " << r;
+    }
+  }
+  const OwnedMatrix& out(size_t w) const { return out_[w]; }
+
+ private:
+  void make_weight(int64_t w) {
+    const int64_t n = c_.cols[w];
+    OwnedMatrix b = c_.is_n_by_k ? OwnedMatrix(n, c_.k, c_.dtype) : OwnedMatrix(c_.k, n, c_.dtype);
+    for (int64_t i = 0; i < c_.k; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        const double value = b_value(c_, rank_, w, i, j);
+        c_.is_n_by_k ? b.set(j, i, value) : b.set(i, j, value);
+      }
+    }
+    b_.push_back(std::move(b));
+    bias_.emplace_back();
+    for (int64_t j = 0; j < n; ++j) bias_.back().push_back(static_cast<float>(bias_value(rank_, j)));
+    out_.emplace_back(total_, n, c_.out_dtype);
+  }
+  float expected(int64_t w, int64_t row, int64_t n) const {
+    double sum = c_.has_bias ? bias_value(rank_, n) : 0;
+    for (int64_t i = 0; i < c_.k; ++i) sum += a_value(c_, row, i) * b_value(c_, rank_, w, i, n);
+    float value = static_cast<float>(sum), rounded = 0;
+    std::byte stored[4];
+    from_fp32(&value, 1, {stored, c_.out_dtype});
+    to_fp32({stored, c_.out_dtype}, 1, &rounded);
+    return rounded;
+  }
+
+  TestCall c_;
+  int32_t rank_;
+  int64_t total_ = 0;
+  OwnedMatrix a_, gathered_;
+  std::vector<OwnedMatrix> b_, out_;
+  std::vector<std::vector<float>> bias_;
+};
+
+// All calls, one after the other, on one communicator of the layout; every rank checks every element.
+inline void run_and_check(const std::vector<int32_t>& layout, const Options& options, const std::vector<TestCall>& calls) {
+  const auto outcomes = run_thread_cluster(layout, options, [&](Session& session) {
+    Operation op(session);
+    for (const TestCall& call : calls) {
+      CallChecker checker(call, session.rank().value);
+      op.run(checker.arguments());
+      checker.check();
+    }
+  });
+  EXPECT_EQ(first_error(outcomes), "");
+}
+
+}  // namespace tilewire::ag_gemm

@@ -1,0 +1,37 @@
+// One AllGather+GEMM as seen by one rank: y_w = all_gather(a) * b_w (+ bias_w) for one or several weights w.
+#pragma once
+
+#include <tilewire/data_type.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace tilewire::ag_gemm {
+
+struct Problem {
+  // Agreed by all ranks:
+  std::vector<int64_t> rows;  // of a on each rank; zero is legal
+  int64_t k = 0;              // columns of a, rows of each b
+  DataType dtype = DataType::bf16;  // of a and b
+
+  // This rank's own:
+  std::vector<int64_t> cols;  // of each weight
+  DataType out_dtype = DataType::bf16;
+  bool wants_gathered = false;  // return the gathered a too
+
+  int64_t total_rows() const;
+  int64_t total_cols() const;
+  double flops() const;
+
+  // Throws Error(invalid_argument) that names what is wrong. Looks at no other rank.
+  void validate() const;
+  // What has to be equal on all ranks, as text for people and for the hash.
+  std::string agreed_text() const;
+  // The whole problem, for logs and errors.
+  std::string text() const;
+};
+
+}  // namespace tilewire::ag_gemm
