@@ -127,6 +127,19 @@ TEST_F(Wait, OneBellWakesAllSleepersOfTheRank) {
   EXPECT_EQ(*arena_bell(base_).sleepers, 0u);
 }
 
+TEST_F(Wait, AWordStoredBetweenTheLookAndTheSleepIsNotSleptOver) {
+  WaitOptions options = sleepy();
+  HostWaiter waiter(base_, options);
+  int looks = 0;
+  const auto ready = [&] {
+    const bool is_there = has_reached(base_, layout_, 0, 1);
+    if (++looks == 2) publish_word(base_, layout_, 0, 1);  // the look before the sleep
+    return is_there;
+  };
+  EXPECT_EQ(waiter.wait(ready, nothing), WaitResult::ready);
+  EXPECT_LT(waiter.last_waited(), kPatience);
+}
+
 TEST_F(Wait, AThrowingConditionLeavesNoSleeperBehind) {
   HostWaiter waiter(base_, sleepy());
   int looks = 0;
@@ -202,6 +215,52 @@ TEST_F(WaitStress, NoWakeUpIsLostWhenTheStoreMeetsTheSleeperOnItsWay) {
   EXPECT_EQ(match.second.last, WaitResult::ready);
   EXPECT_LT(match.first.longest_wait, kPatience);
   EXPECT_LT(match.second.longest_wait, kPatience);
+}
+
+// The heart of the bell, without the sleep, so that the two meet in most rounds: both must not miss. Each side has the
+// line that it will load in its cache, so that the load can be early and the store late.
+TEST_F(Wait, EitherTheWriterSeesTheSleeperOrTheSleeperSeesTheWord) {
+  std::atomic<Epoch> started{0};
+  std::atomic<Epoch> written{0};
+  std::atomic<bool> is_over{false};
+  const auto lose_time = [](uint32_t& state, uint32_t most_loops) {
+    state = state * 1664525u + 1013904223u;
+    for (uint32_t i = (state >> 16) % most_loops; i > 0; --i) std::atomic_signal_fence(std::memory_order_seq_cst);
+  };
+  const auto await = [&](const std::atomic<Epoch>& word, Epoch e) {
+    for (int looks = 0; word.load() < e && !is_over.load(); ++looks) {
+      if (looks > 1000) std::this_thread::yield();
+    }
+  };
+  std::thread writer([&] {
+    uint32_t jitter = 1;
+    volatile uint32_t sink = 0;
+    for (Epoch e = 1; !is_over.load(); ++e) {
+      await(started, e);
+      sink = sink + std::atomic_ref(*arena_bell(base_).sleepers).load();
+      lose_time(jitter, 64);
+      publish_word(base_, layout_, 0, e);
+      written.store(e);
+    }
+  });
+  int64_t missed = 0;
+  uint32_t jitter = 2;
+  uint32_t rung = 0;
+  const auto end = std::chrono::steady_clock::now() + 700ms;
+  for (Epoch e = 1; missed == 0 && (e % 8 != 0 || std::chrono::steady_clock::now() < end); ++e) {
+    const bool is_early = has_reached(base_, layout_, 0, e);
+    started.store(e);
+    lose_time(jitter, 2048);  // more: the writer begins one transfer of a cache line later
+    const Sleeper sleeper(arena_bell(base_));
+    const bool has_seen = has_reached(base_, layout_, 0, e);
+    await(written, e);
+    const uint32_t rung_now = std::atomic_ref(*arena_bell(base_).rung).load();
+    if (!is_early && !has_seen && rung_now == rung) ++missed;
+    rung = rung_now;
+  }
+  is_over.store(true);
+  writer.join();
+  EXPECT_EQ(missed, 0);
 }
 
 // A ring of one entry: the producer waits for room, the consumer for work, each on a bell of its own.
