@@ -99,7 +99,9 @@ inline void add_rank(SimCall& call, const Schedule& s, Cursors cursors, int64_t 
   const auto place = [&](const char* role, int32_t worker, int32_t ring) {
     return AgentPlace{.role = role, .worker = worker, .stage = kOpStage, .ring = ring, .has_cursors = true, .cursors = cursors};
   };
-  call.add(s.me(), place("push", 0, -1), PushModel{s});
+  AgentPlace push = place("push", 0, -1);
+  push.reads_own_writes = true;  // copies to peers read the own copy
+  call.add(s.me(), push, PushModel{s});
   if (has_network) {
     call.add(s.me(), place("send", 0, SimRings{}.send), SendModel{s});
     call.add(s.me(), place("forward", 0, -1), ForwardModel{s});

@@ -16,7 +16,7 @@ struct Shape {
   std::vector<int64_t> rows;
   int64_t k = 16;
   int64_t n = 16;
-  PlanChoice choice;
+  PlanChoice choice{};
   bool wants_gathered = false;
   bool own_in_user = false;
 };
@@ -38,7 +38,7 @@ class Calls {
     const Epoch epoch = program.epoch(static_cast<int32_t>(program.calls.size()) - 1);
     for (int32_t r = 0; r < program.ranks(); ++r) {
       const PlanContext context{.topology = program.topology.view(), .me = Rank{r}, .arena = program.arena,
-                                .workers = shape.choice.workers};
+                                .machine = {}, .workers = shape.choice.workers};
       Schedule s = tables_.emplace_back(problem, shape.choice, context).schedule(epoch);
       s.own_in_user = shape.own_in_user;
       add_rank(call, s, shape.choice.cursors, shape.k);
@@ -160,7 +160,7 @@ TEST(AgGemmSimulation, PlantedFaultsAreNamed) {
     for (uint64_t seed = 1; seed <= 300 && !is_named; ++seed) {
       is_named = run_random_seeds(calls.program, options, seed, 1).has(p.kind);
     }
-    EXPECT_TRUE(is_named) << p.name;
+    EXPECT_TRUE(is_named) << p.name << "\n" << run_random_seeds(calls.program, options, 1, 300).text();
   }
 }
 

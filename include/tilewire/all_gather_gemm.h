@@ -1,0 +1,116 @@
+// AllGather+GEMM: y = all_gather(a) * b, for one or several weights that share one gather. The rows of all ranks' a, in
+// rank order, times this rank's own b.
+//
+// A call blocks until the results are there. It either throws on all ranks or on none, except that a call refused by the
+// checks of some ranks throws on those at once and on the others as soon as they hear of it.
+#pragma once
+
+#include <tilewire/communicator.h>
+#include <tilewire/matrix.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tilewire {
+
+// How a rank knows the row counts of the others.
+enum class RowsFrom {
+  same,      // all ranks bring as many rows as this one
+  list,      // given in `rows`, the same list on all ranks
+  exchange,  // exchanged before each call, over the control connection: one round trip, host only
+};
+
+struct AllGatherGemmResults {
+  std::vector<MatrixView> out;  // [sum M_r, N_w] for each weight, of out_dtype, columns contiguous
+  MatrixView gathered;          // [sum M_r, K] of a's dtype, when asked for
+};
+
+struct AllGatherGemmArguments {
+  MatrixView a;                   // [M_r, K], any strides, 0 rows are legal
+  std::vector<MatrixView> b;      // 1 to 8 weights [K, N_w] of a's dtype, any strides: a weight stored as [N, K] is a view
+                                  // with its strides swapped
+  std::vector<const void*> bias;  // empty, or one a weight: N_w contiguous values of bias_dtype, or nullptr
+  DataType bias_dtype = DataType::fp32;
+  DataType out_dtype = DataType::bf16;
+  RowsFrom rows_from = RowsFrom::same;
+  std::vector<int64_t> rows;
+  bool return_gathered = false;
+  std::string plan_json;  // empty: the planner chooses
+
+  // Gives memory for the results, once the number of rows is known and before anything is sent.
+  std::function<AllGatherGemmResults(int64_t total_rows)> make_results;
+
+  // Stands in for the arithmetic of a tile of rows x cols x k, for tests and benchmarks of everything else.
+  std::function<void(int64_t rows, int64_t cols, int64_t k)> compute_stand_in;
+};
+
+struct CallReport {
+  double seconds = 0;
+  double predicted_s = 0;
+  int64_t copy_bytes = 0;     // inside this rank
+  int64_t node_bytes = 0;     // to ranks of the own node
+  int64_t network_bytes = 0;  // to ranks of other nodes
+  std::string plan_json;
+};
+
+// Throws Error: invalid_argument (names the argument), mismatch (names both ranks and values), deadline, peer_lost,
+// aborted, refused, resource, closed. After anything but invalid_argument and refused before the call began the
+// communicator is dead and the results are NaN.
+TILEWIRE_API CallReport all_gather_matmul(Communicator& comm, const AllGatherGemmArguments& arguments);
+
+// Shapes fixed once, for many calls: agreement, plan and memory come at creation, which is collective.
+class TILEWIRE_API AllGatherGemm {
+ public:
+  struct Shape {
+    std::vector<int64_t> rows;  // of every rank
+    int64_t k = 0;
+    std::vector<int64_t> cols;  // of each weight
+    DataType dtype = DataType::bf16;
+    DataType out_dtype = DataType::bf16;
+    bool return_gathered = false;
+    std::string plan_json;
+  };
+  AllGatherGemm(Communicator& comm, Shape shape);
+
+  // `arguments` must have the shapes of the handle; rows and plan are the handle's. The communicator must still live.
+  CallReport operator()(const AllGatherGemmArguments& arguments) const;
+  const Shape& shape() const { return shape_; }
+  std::string plan_json() const { return plan_json_; }
+  std::string explain() const { return explanation_; }
+
+ private:
+  Communicator* comm_;
+  Shape shape_;
+  std::string plan_json_;
+  std::string explanation_;
+};
+
+// What a call on some cluster would do, worked out without one.
+struct PlanQuery {
+  std::vector<int32_t> ranks_per_node{1};
+  int32_t rank = 0;
+  AllGatherGemm::Shape shape;
+  int32_t workers = 1;
+  double worker_tflops = 0;       // 0: the defaults of the cost model
+  double node_gb_per_s = 0;       // GB/s out of a rank to its local peers
+  double network_gbit_per_s = 0;  // Gbit/s out of a rank to other nodes
+  double network_latency_us = 0;
+  bool wants_timeline = false;
+};
+
+struct PlanAnswer {
+  std::string plan_json;
+  std::string explanation;  // the plan, its predicted time, and why the other candidates lost
+  double predicted_s = 0;
+  double compute_s = 0;
+  double communication_s = 0;
+  double simulated_s = 0;          // by the discrete-event simulation of the same roles
+  std::vector<WorkEvent> timeline;  // of all ranks, from the simulation
+};
+
+TILEWIRE_API PlanAnswer plan_all_gather_matmul(const PlanQuery& query);
+
+}  // namespace tilewire

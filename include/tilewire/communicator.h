@@ -1,0 +1,98 @@
+// A communicator: the ranks of one job, joined. Everything else of Tilewire is called with one.
+//
+//   auto comm = tilewire::Communicator::init();          // collective; rank and size from the launcher
+//   tilewire::all_gather_matmul(comm, arguments);        // see all_gather_gemm.h
+//   comm.close();                                        // needs no peer
+//
+// Thread-safety: one call at a time; close() and the getters from any thread. The destructor closes and never talks to
+// peers.
+#pragma once
+
+#include <tilewire/error.h>
+#include <tilewire/export.h>
+#include <tilewire/options.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace tilewire {
+
+// A store that the launcher provides (torch.distributed's, for example). get() waits for the key and throws when it is
+// not there after timeout_s.
+struct StoreFunctions {
+  std::function<void(const std::string& key, const std::string& value)> set;
+  std::function<std::string(const std::string& key, double timeout_s)> get;
+};
+
+// One piece of work of one role, for timelines. Times are of a clock that all ranks of a host share.
+struct WorkEvent {
+  int32_t rank = 0;
+  std::string role;
+  int32_t worker = 0;
+  std::string name;
+  int64_t work = -1;
+  int32_t source = -1;
+  int64_t t_begin_ns = 0;
+  int64_t t_wait_ns = 0;
+  int64_t t_end_ns = 0;
+  int64_t bytes = 0;
+  std::string link;  // "none", "copy", "node" or "network"
+};
+
+class TILEWIRE_API Communicator {
+ public:
+  // Collective. Rank, world size and rendezvous that `options` leaves open come from the launcher (torchrun, mpirun, srun
+  // or tilewire run); without a launcher it is a job of one rank. `store` replaces the rendezvous address.
+  // Throws Error on every rank: deadline (lists the ranks that did not come), mismatch (names who differs), resource,
+  // unavailable, invalid_argument.
+  static Communicator init(Options options = Options::from_environment(), const StoreFunctions* store = nullptr);
+
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  ~Communicator();
+
+  int32_t rank() const;
+  int32_t world_size() const;
+  int32_t node() const;
+  int32_t local_rank() const;
+  int32_t nodes() const;
+  std::string layout() const;     // "2+2": ranks of each node
+  std::string transport() const;  // name of what moves chunks between nodes, "none" on one node
+  const Options& options() const;
+
+  // Collective, over the control connection: for set-up and tests, not for speed.
+  void barrier();
+  std::vector<std::string> all_gather_bytes(const std::string& mine);
+
+  // Throws what the communicator died of, or Error(closed). A dead communicator can only be closed.
+  void check() const;
+  // Waits for calls in flight (on CPU ranks a call has ended when it returns), then check().
+  void synchronize() const;
+  // Ends it. Idempotent, needs no peer.
+  void close() noexcept;
+  bool is_closed() const;
+
+  // Memory in the arena, aligned to 256 bytes: an input that lies there is sent from where it is. Legal to free after
+  // close(). Throws Error(resource).
+  void* allocate(int64_t bytes);
+  void free(void* pointer);
+
+  // Timeline of the calls between the two, of this rank.
+  void start_trace();
+  void stop_trace();
+  std::vector<WorkEvent> trace_events() const;
+  // Perfetto JSON of this rank's events. Throws Error(resource) naming the path.
+  void write_trace(const std::string& path) const;
+
+  class Parts;  // for the library itself
+  Parts& parts() const { return *parts_; }
+
+ private:
+  explicit Communicator(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace tilewire

@@ -1,0 +1,126 @@
+#include <tilewire/communicator.h>
+
+#include <fmt/format.h>
+
+#include "api/communicator_parts.h"
+#include "base/launch_environment.h"
+#include "base/log.h"
+#include "base/options.h"
+#include "executor/trace.h"
+
+namespace tilewire {
+namespace {
+
+class LauncherStore final : public KeyValueStore {
+ public:
+  explicit LauncherStore(const StoreFunctions& functions) : functions_(functions) {}
+  void set(const std::string& key, const Bytes& value) override { functions_.set(key, to_text(value)); }
+  Bytes get(const std::string& key, SteadyTime deadline) override {
+    const double left = std::chrono::duration<double>(deadline - steady_now()).count();
+    return to_bytes(functions_.get(key, std::max(0.001, left)));
+  }
+
+ private:
+  const StoreFunctions& functions_;
+};
+
+// Fills in what the options leave open. A job of one rank needs no launcher and meets itself on a free port.
+Options with_launcher(Options options, bool has_store) {
+  const LaunchEnvironment launch = read_launch_environment(process_environment());
+  if (options.rank < 0) options.rank = options.world_size > 1 ? options.rank : launch.rank;
+  if (options.world_size < 0) options.world_size = launch.world_size;
+  if (options.rendezvous.empty() && !has_store) options.rendezvous = launch.rendezvous;
+  if (options.rank < 0 || options.rank >= options.world_size) {
+    throw Error(ErrorKind::invalid_argument,
+                {.what = "this process has no rank", .where = "init",
+                 .values = fmt::format("rank = {}, world size = {}", options.rank, options.world_size),
+                 .limit = "0 <= rank < world size", .advice = "start it with a launcher, or pass rank and world size"});
+  }
+  if (options.rendezvous.empty() && !has_store) {
+    if (options.world_size > 1) {
+      throw Error(ErrorKind::invalid_argument,
+                  {.what = "the ranks have no place to meet", .where = "init",
+                   .values = fmt::format("launcher: {}", launch.source),
+                   .advice = "pass rendezvous=\"host:port\" of rank 0, or set TILEWIRE_RENDEZVOUS"});
+    }
+    options.rendezvous = "127.0.0.1:0";
+  }
+  return options;
+}
+
+}  // namespace
+
+WorkEvent to_work_event(const TraceEvent& e) {
+  return {.rank = e.rank, .role = e.role, .worker = e.worker, .name = e.name, .work = e.work, .source = e.source,
+          .t_begin_ns = e.t_begin_ns, .t_wait_ns = e.t_wait_ns, .t_end_ns = e.t_end_ns, .bytes = e.bytes,
+          .link = to_string(e.link)};
+}
+
+Communicator Communicator::init(Options options, const StoreFunctions* store) {
+  set_log_level(parse_log_level(options.log_level));
+  SessionSetup setup{.options = with_launcher(std::move(options), store != nullptr), .threads = {}};
+  std::unique_ptr<LauncherStore> launcher_store;
+  if (store != nullptr) {
+    launcher_store = std::make_unique<LauncherStore>(*store);
+    setup.store = launcher_store.get();
+  }
+  set_log_rank(Rank{static_cast<int32_t>(setup.options.rank)});
+  return Communicator(std::make_unique<Parts>(Session::create(setup)));
+}
+
+Communicator::Communicator(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+Communicator::~Communicator() = default;
+
+int32_t Communicator::rank() const { return parts_->session->rank().value; }
+int32_t Communicator::world_size() const { return parts_->session->topology().ranks; }
+int32_t Communicator::nodes() const { return parts_->session->topology().nodes; }
+int32_t Communicator::node() const { return parts_->session->topology().node(parts_->session->rank()).value; }
+int32_t Communicator::local_rank() const { return parts_->session->topology().local(parts_->session->rank()).value; }
+std::string Communicator::layout() const { return parts_->session->topology_tables().describe(); }
+std::string Communicator::transport() const { return parts_->session->transport_name(); }
+const Options& Communicator::options() const { return parts_->session->options(); }
+
+void Communicator::barrier() {
+  parts_->session->throw_if_dead();
+  parts_->session->control().barrier("barrier", parts_->session->deadline());
+}
+
+std::vector<std::string> Communicator::all_gather_bytes(const std::string& mine) {
+  parts_->session->throw_if_dead();
+  std::vector<std::string> all;
+  for (const Bytes& bytes : parts_->session->control().allgather({.kind = "bytes"}, to_bytes(mine),
+                                                                 parts_->session->deadline())) {
+    all.push_back(to_text(bytes));
+  }
+  return all;
+}
+
+void Communicator::check() const { parts_->session->throw_if_dead(); }
+
+void Communicator::synchronize() const {
+  parts_->session->wait_for_calls();
+  check();
+}
+
+void Communicator::close() noexcept { parts_->session->close(); }
+bool Communicator::is_closed() const { return parts_->session->is_closed(); }
+
+void* Communicator::allocate(int64_t bytes) { return parts_->session->allocate_user(bytes); }
+void Communicator::free(void* pointer) { parts_->session->free_user(static_cast<std::byte*>(pointer)); }
+
+void Communicator::start_trace() { parts_->session->start_trace(); }
+void Communicator::stop_trace() { parts_->session->stop_trace(); }
+
+std::vector<WorkEvent> Communicator::trace_events() const {
+  std::vector<WorkEvent> events;
+  for (const TraceEvent& e : parts_->session->trace_events()) events.push_back(to_work_event(e));
+  return events;
+}
+
+void Communicator::write_trace(const std::string& path) const {
+  tilewire::write_trace(path, parts_->session->trace_events());
+}
+
+}  // namespace tilewire
