@@ -62,8 +62,8 @@ const InterfaceAddress* best_of(const std::vector<const InterfaceAddress*>& cand
   const auto cost = [](const InterfaceAddress* i) {
     return !is_ipv6(i->address) ? 0 : i->address.find('%') == std::string::npos ? 1 : 2;
   };
-  const auto best = std::min_element(candidates.begin(), candidates.end(),
-                                     [&](auto* a, auto* b) { return cost(a) < cost(b); });
+  const auto best =
+      std::min_element(candidates.begin(), candidates.end(), [&](auto* a, auto* b) { return cost(a) < cost(b); });
   return best == candidates.end() ? nullptr : *best;
 }
 
@@ -79,10 +79,9 @@ ChosenAddress choose_by_interface(const std::string& name, const NetworkView& ne
   }
   const InterfaceAddress* best = best_of(candidates);
   if (best == nullptr) {
-    throw Error(ErrorKind::unavailable,
-                {.what = fmt::format("interface '{}' has no address that is up", name),
-                 .values = list_interfaces(network),
-                 .advice = "name one of these interfaces"});
+    throw Error(ErrorKind::unavailable, {.what = fmt::format("interface '{}' has no address that is up", name),
+                                         .values = list_interfaces(network),
+                                         .advice = "name one of these interfaces"});
   }
   return chosen(best->address, network, "the interface was named by an option");
 }
@@ -97,7 +96,8 @@ std::optional<ChosenAddress> choose_by_route(const AddressRequest& request, cons
 std::optional<ChosenAddress> choose_by_default(const NetworkView& network) {
   for (const char* nobody : {kNobodyV4, kNobodyV6}) {
     const std::string source = network.route_source(nobody);
-    if (!source.empty() && !is_loopback_literal(source)) return chosen(source, network, "the default route leaves from it");
+    if (!source.empty() && !is_loopback_literal(source))
+      return chosen(source, network, "the default route leaves from it");
   }
   std::vector<const InterfaceAddress*> candidates;
   for (const auto& i : network.interfaces) {
@@ -141,8 +141,8 @@ NetworkView this_network() {
     std::array<char, NI_MAXHOST> text{};
     const socklen_t size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
     if (::getnameinfo(at->ifa_addr, size, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) continue;
-    view.interfaces.push_back({at->ifa_name, text.data(), (at->ifa_flags & IFF_UP) != 0,
-                               (at->ifa_flags & IFF_LOOPBACK) != 0});
+    view.interfaces.push_back(
+        {at->ifa_name, text.data(), (at->ifa_flags & IFF_UP) != 0, (at->ifa_flags & IFF_LOOPBACK) != 0});
   }
   return view;
 }

@@ -29,13 +29,15 @@ ByteWriter& ByteWriter::raw(std::span<const std::byte> bytes) {
 
 ByteWriter& ByteWriter::bytes(std::span<const std::byte> bytes) { return u64(bytes.size()).raw(bytes); }
 
-ByteWriter& ByteWriter::text(std::string_view text) { return bytes(std::as_bytes(std::span(text.data(), text.size()))); }
+ByteWriter& ByteWriter::text(std::string_view text) {
+  return bytes(std::as_bytes(std::span(text.data(), text.size())));
+}
 
 std::span<const std::byte> ByteReader::raw(size_t size_bytes) {
   if (size_bytes > left_bytes()) {
-    throw Error(ErrorKind::internal, {.what = fmt::format("a {} message is cut short", name_),
-                                      .values = fmt::format("{} bytes needed at offset {}, {} left", size_bytes, at_,
-                                                            left_bytes())});
+    throw Error(ErrorKind::internal,
+                {.what = fmt::format("a {} message is cut short", name_),
+                 .values = fmt::format("{} bytes needed at offset {}, {} left", size_bytes, at_, left_bytes())});
   }
   const auto out = in_.subspan(at_, size_bytes);
   at_ += size_bytes;

@@ -115,10 +115,10 @@ Verdict CallLedger::check_outside(Rank peer, const OutsideStep& theirs) const {
   if (theirs.sequence <= joined_ || theirs.last_tried >= last_tried_) return std::nullopt;
   const auto at = calls_.find(last_tried_);
   if (at == calls_.end() || at->second.state != State::entered) return std::nullopt;
-  return CallFault{ErrorKind::mismatch,
-                   fmt::format("ranks are in different steps: rank {} is in '{}' after call {}, rank {} is in call {}: {}",
-                               peer.value, theirs.kind, theirs.last_tried, rank_.value, last_tried_,
-                               at->second.description)};
+  return CallFault{
+      ErrorKind::mismatch,
+      fmt::format("ranks are in different steps: rank {} is in '{}' after call {}, rank {} is in call {}: {}",
+                  peer.value, theirs.kind, theirs.last_tried, rank_.value, last_tried_, at->second.description)};
 }
 
 // A peer in a step of call n is right when this rank is in the same step or can still come to it: it has not begun n,
@@ -143,9 +143,8 @@ Verdict CallLedger::check_step(Rank peer, const RemoteStep& theirs) const {
 }
 
 CallFault CallLedger::refused_fault(uint64_t call, const Refusal& refusal) const {
-  return {ErrorKind::refused,
-          fmt::format("rank {} refused call {} that rank {} is in: {}", refusal.first.value, call, rank_.value,
-                      refusal.text)};
+  return {ErrorKind::refused, fmt::format("rank {} refused call {} that rank {} is in: {}", refusal.first.value, call,
+                                          rank_.value, refusal.text)};
 }
 
 CallFault CallLedger::step_fault(Rank peer, const RemoteStep& theirs, const std::string& mine) const {
@@ -158,7 +157,7 @@ CallFault CallLedger::step_fault(Rank peer, const RemoteStep& theirs, const std:
 }
 
 CallFault CallLedger::left_fault(Rank peer, uint64_t call) const {
-  return {ErrorKind::peer_lost, fmt::format("rank {} has closed its communicator, and rank {} waits for it in call {}",
+  return {ErrorKind::peer_lost, fmt::format("rank {} closed its communicator, and rank {} waits for it in call {}",
                                             peer.value, rank_.value, call)};
 }
 

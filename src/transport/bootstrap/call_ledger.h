@@ -24,14 +24,14 @@ namespace tilewire {
 // A reason to abort the communicator on all ranks; empty when there is none.
 struct CallFault {
   ErrorKind kind = ErrorKind::internal;
-  std::string text;
+  std::string text{};
 };
 using Verdict = std::optional<CallFault>;
 
 // One agreement step: which gather of which call, and a hash of what has to be equal in it.
 struct CallStep {
   uint64_t call = 0;
-  std::string kind;  // "plan", "row counts"
+  std::string kind{};  // "plan", "row counts"
   uint64_t hash = 0;
 
   friend bool operator==(const CallStep& a, const CallStep& b) {
@@ -41,7 +41,7 @@ struct CallStep {
 
 // A gather that belongs to no call ("arena growth", a handle's creation).
 struct OutsideStep {
-  std::string kind;
+  std::string kind{};
   uint64_t sequence = 0;    // the how-manieth gather of its rank, those of calls included
   uint64_t last_tried = 0;  // the rank's latest call
 };
@@ -100,12 +100,12 @@ class CallLedger {
   int32_t world_size_;
   uint64_t last_tried_ = 0;
   uint64_t last_ended_ = 0;
-  std::map<uint64_t, Call> calls_;             // the latest few
-  std::map<uint64_t, Refusal> refusals_;       // not yet matched by all ranks
+  std::map<uint64_t, Call> calls_;                 // the latest few
+  std::map<uint64_t, Refusal> refusals_;           // not yet matched by all ranks
   std::map<int32_t, RemoteStep> remote_steps_;     // each peer's latest
   std::map<int32_t, OutsideStep> remote_outside_;  // each peer's latest
   uint64_t joined_ = 0;                            // gathers of both sorts
-  std::map<int32_t, uint64_t> left_;           // who left, after which call
+  std::map<int32_t, uint64_t> left_;               // who left, after which call
 };
 
 }  // namespace tilewire

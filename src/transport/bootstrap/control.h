@@ -1,12 +1,12 @@
-// The control connection: the star of TCP connections that stays open from rendezvous to close(), and one monitor thread
-// a rank. It carries gathers at creation and per call, heartbeats and death notices, refusals, mismatch reports and the
-// abort. It is not on the data path.
+// The control connection: the star of TCP connections that stays open from rendezvous to close(), and one monitor
+// thread a rank. It carries gathers at creation and per call, heartbeats and death notices, refusals, mismatch reports
+// and the abort. It is not on the data path.
 //
 // Rank 0 relays and decides: the first abort that reaches it is the one that every rank gets, itself included. When the
 // connection to rank 0 is gone, a rank decides for itself.
 //
-// Thread-safety: all methods may be called from any thread, except close() and the destructor from a callback. Gathers of
-// one rank are serialised. Callbacks run on the monitor thread, one at a time, must not block and must not throw.
+// Thread-safety: all methods may be called from any thread, except close() and the destructor from a callback. Gathers
+// of one rank are serialised. Callbacks run on the monitor thread, one at a time, must not block and must not throw.
 //
 // Errors: allgather(), barrier(), begin_call(), enter_call() and throw_if_aborted() throw the communicator's abort (its
 // kind and text) once there is one, and Error(closed) after close(). The other methods throw nothing.
@@ -38,24 +38,24 @@ struct ControlOptions {
 };
 
 struct AbortNotice {
-  Rank rank;  // who raised it, or who died
+  Rank rank{};  // who raised it, or who died
   ErrorKind kind = ErrorKind::aborted;
-  std::string text;  // the same on all ranks
+  std::string text{};  // the same on all ranks
 };
 
 struct ControlCallbacks {
   // Once in a communicator's life: a rank died, aborted, refused what others are in, or does not match.
-  std::function<void(const AbortNotice&)> on_abort;
+  std::function<void(const AbortNotice&)> on_abort{};
   // A rank closed in an orderly way after ending call `last_ended`. Not an abort by itself; a rank inside a later call,
   // or that begins one, gets an abort that names it.
-  std::function<void(Rank rank, uint64_t last_ended)> on_left;
+  std::function<void(Rank rank, uint64_t last_ended)> on_left{};
 };
 
 // Which gather this is. Ranks whose tags differ are an Error(mismatch) that names both.
 struct GatherTag {
-  std::string kind;   // "plan", "row counts", "arena growth"
-  uint64_t call = 0;  // the call it belongs to (begin_call() before it), or 0 for a gather outside calls
-  uint64_t hash = 0;  // of what has to be equal on all ranks besides
+  std::string kind{};  // "plan", "row counts", "arena growth"
+  uint64_t call = 0;   // the call it belongs to (begin_call() before it), or 0 for a gather outside calls
+  uint64_t hash = 0;   // of what has to be equal on all ranks besides
 };
 
 class ControlConnection {
@@ -86,8 +86,8 @@ class ControlConnection {
   // Local checks refused the call, before or after begin_call() and instead of enter_call(): nothing of it was sent.
   void refuse_call(uint64_t call, const std::string& text);
 
-  // This rank's view of call `call` differs from that of `peer`, seen in the peer's record. Rank 0 asks the peer for its
-  // description and aborts all ranks with one text that has both. `advice` says what to pass. Does not wait.
+  // This rank's view of call `call` differs from that of `peer`, seen in the peer's record. Rank 0 asks the peer for
+  // its description and aborts all ranks with one text that has both. `advice` says what to pass. Does not wait.
   void report_mismatch(uint64_t call, Rank peer, const std::string& own_description, const std::string& advice = {});
 
   // Ends the communicator on all ranks. Does not wait; on_abort comes on this rank too. Ignored after an earlier abort.

@@ -34,11 +34,10 @@ class SignalsBlocked {
 
 const ControlOptions& checked(const ControlOptions& options) {
   if (options.heartbeat.count() > 0 && options.death >= 2 * options.heartbeat) return options;
-  throw Error(ErrorKind::invalid_argument,
-              {.what = "the control connection would take live ranks for dead",
-               .values = fmt::format("heartbeat {} ms, death after {} ms", options.heartbeat.count(),
-                                     options.death.count()),
-               .limit = "death must be at least two heartbeats"});
+  throw Error(ErrorKind::invalid_argument, {.what = "the control connection would take live ranks for dead",
+                                            .values = fmt::format("heartbeat {} ms, death after {} ms",
+                                                                  options.heartbeat.count(), options.death.count()),
+                                            .limit = "death must be at least two heartbeats"});
 }
 
 }  // namespace
@@ -139,7 +138,7 @@ void ControlConnection::Monitor::take_own_records() {
 void ControlConnection::Monitor::to_root(ControlRecord record) {
   if (root_) {
     root_->on_record(joined_.rank, std::move(record), steady_now());
-  } else if (link_.is_connected(Rank(0)) && !has_root_left_) {
+  } else if (link_.is_connected(Rank(0)) && (!has_root_left_ || record.type == ControlType::goodbye)) {
     link_.send(Rank(0), record);
   } else {
     without_root(record);
@@ -148,7 +147,7 @@ void ControlConnection::Monitor::to_root(ControlRecord record) {
 
 // Rank 0 has closed (its death would have been an abort): this rank decides for itself.
 void ControlConnection::Monitor::without_root(const ControlRecord& record) {
-  const std::string gone = fmt::format("rank 0 has closed its communicator, and rank {}", joined_.rank.value);
+  const std::string gone = fmt::format("rank 0 closed its communicator, and rank {}", joined_.rank.value);
   switch (record.type) {
     case ControlType::abort: return set_abort({joined_.rank, record.kind, record.text});
     case ControlType::gather:
@@ -229,9 +228,9 @@ void ControlConnection::Monitor::handle_left(const ControlRecord& record) {
     if (const Verdict verdict = ledger_.on_remote_left(record.rank, record.last_ended)) raise(*verdict);
     if (has_root_left_ && gather_.is_busy && !gather_.is_done) {
       gather_.is_done = true;
-      gather_.fault = CallFault{ErrorKind::peer_lost,
-                                fmt::format("rank 0 has closed its communicator, and rank {} waits for it in a gather",
-                                            joined_.rank.value)};
+      gather_.fault = CallFault{
+          ErrorKind::peer_lost,
+          fmt::format("rank 0 closed its communicator, and rank {} waits for it in a gather", joined_.rank.value)};
       changed_.notify_all();
     }
   }

@@ -26,9 +26,7 @@ void ControlRoot::on_record(Rank from, ControlRecord record, SteadyTime now) {
     case ControlType::mismatch: return on_mismatch(from, record, now);
     case ControlType::answer: return on_answer(from, record);
     case ControlType::abort: return abort(from, record.kind, record.text);
-    case ControlType::refused:
-      record.rank = from;
-      return broadcast(record, from);
+    case ControlType::refused: record.rank = from; return broadcast(record, from);
     case ControlType::heartbeat: return;
     default:
       return abort(from, ErrorKind::internal,
@@ -65,9 +63,7 @@ void ControlRoot::on_gather(Rank from, ControlRecord record, SteadyTime now) {
   }
   peer(from).gather = std::move(record);
   if (ranks_without_gather().empty()) return finish_gather();
-  for (const Rank missing : ranks_without_gather()) {
-    if (peer(missing).is_left) fail_gathers_without(missing);
-  }
+  fail_gathers_of_left();
 }
 
 void ControlRoot::finish_gather() {
@@ -81,16 +77,23 @@ void ControlRoot::finish_gather() {
   first_in_gather_.reset();
 }
 
-void ControlRoot::fail_gathers_without(Rank gone) {
+void ControlRoot::fail_gathers_of_left() {
+  std::vector<Rank> gone;
+  for (const Rank missing : ranks_without_gather()) {
+    if (peer(missing).is_left) gone.push_back(missing);
+  }
+  if (gone.empty()) return;
+  const std::string who =
+      fmt::format("{} closed {}", rank_list(gone), gone.size() == 1 ? "its communicator" : "theirs");
   for (size_t i = 0; i < peers_.size(); ++i) {
     if (!peers_[i].gather) continue;
     const Rank waiting(static_cast<int32_t>(i));
-    send_(waiting, {.type = ControlType::gather_failed,
-                    .rank = gone,
-                    .kind = ErrorKind::peer_lost,
-                    .sequence = peers_[i].gather->sequence,
-                    .text = fmt::format("rank {} has closed its communicator, and rank {} waits for it in {}",
-                                        gone.value, waiting.value, gather_text(*peers_[i].gather))});
+    send_(waiting,
+          {.type = ControlType::gather_failed,
+           .rank = gone.front(),
+           .kind = ErrorKind::peer_lost,
+           .sequence = peers_[i].gather->sequence,
+           .text = fmt::format("{}, and rank {} waits in {}", who, waiting.value, gather_text(*peers_[i].gather))});
     peers_[i].gather.reset();
   }
   first_in_gather_.reset();
@@ -99,7 +102,7 @@ void ControlRoot::fail_gathers_without(Rank gone) {
 void ControlRoot::on_goodbye(Rank from, uint64_t last_ended) {
   peer(from).is_left = true;
   broadcast({.type = ControlType::left, .rank = from, .last_ended = last_ended}, from);
-  if (!peer(from).gather) fail_gathers_without(from);
+  fail_gathers_of_left();
 }
 
 void ControlRoot::on_expired(Rank from, const ControlRecord& record) {

@@ -54,7 +54,7 @@ class ControlRoot {
   void on_mismatch(Rank from, const ControlRecord& record, SteadyTime now);
   void on_answer(Rank from, const ControlRecord& record);
   void finish_gather();
-  void fail_gathers_without(Rank gone);
+  void fail_gathers_of_left();
   void conclude(const Question& question, const std::string& theirs);
   void abort(Rank rank, ErrorKind kind, const std::string& text);
   void broadcast(const ControlRecord& record, std::optional<Rank> except);

@@ -66,7 +66,8 @@ bool wait_step(const FdExchange& exchange, std::vector<pollfd>& entries, SteadyT
   if (exchange.poll) exchange.poll();
   const SteadyTime now = steady_now();
   if (now >= deadline) return false;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(std::min<std::chrono::nanoseconds>(deadline - now, kPollInterval));
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(std::min<std::chrono::nanoseconds>(deadline - now, kPollInterval));
   if (::poll(entries.data(), entries.size(), static_cast<int>(left.count())) < 0 && errno != EINTR) {
     throw_system(exchange, "poll failed");
   }
@@ -74,8 +75,7 @@ bool wait_step(const FdExchange& exchange, std::vector<pollfd>& entries, SteadyT
 }
 
 std::pair<sockaddr_un, socklen_t> name_of(const FdExchange& exchange, Rank rank) {
-  const std::string name =
-      fmt::format("tilewire-{}-{}-{}", exchange.job.nonce_hex(), rank.value, exchange.purpose);
+  const std::string name = fmt::format("tilewire-{}-{}-{}", exchange.job.nonce_hex(), rank.value, exchange.purpose);
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, name.data(), name.size());  // the first byte 0 makes it abstract
@@ -228,9 +228,9 @@ class Exchange {
     ByteReader reader(answer.bytes, "descriptor challenge");
     keys.from_low = read_array<32>(reader);
     if (!equal_in_constant_time(read_array<32>(reader), keys.proof("low"))) {
-      throw Error(ErrorKind::mismatch, {.what = fmt::format("what listens in the place of rank {} is of another job",
-                                                            low.value),
-                                        .where = where(exchange_)});
+      throw Error(ErrorKind::mismatch,
+                  {.what = fmt::format("what listens in the place of rank {} is of another job", low.value),
+                   .where = where(exchange_)});
     }
     if (!send_packet(socket.get(), ByteWriter().raw(keys.proof("high")).take(), own_fd_)) return false;
     Packet last;
@@ -296,7 +296,8 @@ class Exchange {
     reader.finish();
     random_bytes(guest.keys.from_low);
     guest.has_said_hello = true;
-    return send_packet(guest.socket.get(), ByteWriter().raw(guest.keys.from_low).raw(guest.keys.proof("low")).take(), -1);
+    return send_packet(guest.socket.get(), ByteWriter().raw(guest.keys.from_low).raw(guest.keys.proof("low")).take(),
+                       -1);
   }
 
   bool finish(Guest& guest, Packet& packet) {

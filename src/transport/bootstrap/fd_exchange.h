@@ -15,10 +15,11 @@ namespace tilewire {
 
 struct FdExchange {
   JobKey job;                 // names the sockets and authenticates both sides
-  Rank rank;                  // this rank
-  std::vector<Rank> ranks;    // the ranks of this host, this one included; the same list on each of them
-  std::string purpose;        // "arena 0": one exchange a purpose at a time in a job; at most 32 letters
-  std::function<void()> poll;  // called at least every 50 ms while waiting; throws to give up (control.throw_if_aborted)
+  Rank rank{};                // this rank
+  std::vector<Rank> ranks{};  // the ranks of this host, this one included; the same list on each of them
+  std::string purpose{};      // "arena 0": one exchange a purpose at a time in a job; at most 32 letters
+  std::function<void()>
+      poll{};  // called at least every 50 ms while waiting; throws to give up (control.throw_if_aborted)
 };
 
 // Collective among exchange.ranks. Every rank gets a descriptor of its own for each other rank's `own_fd`: result[i]

@@ -1,5 +1,5 @@
-// Keeps forked children from holding control sockets open: a child that outlives its parent (a data loader's worker, say)
-// would hide the parent's death, because no end-of-file would reach the other ranks.
+// Keeps forked children from holding control sockets open: a child that outlives its parent (a data loader's worker,
+// say) would hide the parent's death, because no end-of-file would reach the other ranks.
 #pragma once
 
 namespace tilewire {

@@ -2,13 +2,13 @@
 //
 //   rank -> rank 0   hello      protocol version, rank, a random challenge
 //   rank 0 -> rank   challenge  protocol version, job nonce, a random challenge, rank 0's proof
-//   rank -> rank 0   join       everything that is compared, the rank's proof over it; or `denial`: rank 0's proof is wrong
-//   rank 0 -> rank   waiting    which ranks are missing, once a second
-//   rank -> rank 0   give_up    the rank's own deadline has passed
-//   rank 0 -> rank   verdict    the roster, or the error that all ranks get; with a proof
+//   rank -> rank 0   join       everything that is compared, the rank's proof over it; or `denial`: rank 0's proof is
+//   wrong rank 0 -> rank   waiting    which ranks are missing, once a second rank -> rank 0   give_up    the rank's own
+//   deadline has passed rank 0 -> rank   verdict    the roster, or the error that all ranks get; with a proof
 //
-// A proof is an HMAC under the job key over a label of its own, both challenges and the content, so none can be replayed
-// or reflected. The first fields of hello and challenge never change, so that any two versions can name their difference.
+// A proof is an HMAC under the job key over a label of its own, both challenges and the content, so none can be
+// replayed or reflected. The first fields of hello and challenge never change, so that any two versions can name their
+// difference.
 #pragma once
 
 #include <tilewire/error.h>
@@ -26,7 +26,7 @@
 namespace tilewire {
 
 inline constexpr uint32_t kProtocolVersion = 1;
-inline constexpr size_t kMaxHandshakeBytes = 64 * 1024;        // of a message from somebody not authenticated yet
+inline constexpr size_t kMaxHandshakeBytes = 64 * 1024;       // of a message from somebody not authenticated yet
 inline constexpr size_t kMaxVerdictBytes = size_t{16} << 20;  // of a message from rank 0
 
 enum class HandshakeType : uint16_t { hello = 1, challenge, join, denial, waiting, give_up, verdict };
@@ -35,7 +35,7 @@ using Challenge = std::array<std::byte, 32>;
 
 struct Hello {
   uint32_t protocol_version = kProtocolVersion;
-  Rank rank;
+  Rank rank{};
   Challenge challenge{};  // left empty when the versions differ
 
   Bytes pack() const;
@@ -53,11 +53,11 @@ struct RootChallenge {
 };
 
 struct Join {
-  Rank rank;
+  Rank rank{};
   int32_t world_size = 0;
-  std::optional<Nonce> expected_nonce;
-  std::string library_version;
-  std::string agreed_options;
+  std::optional<Nonce> expected_nonce{};
+  std::string library_version{};
+  std::string agreed_options{};
   HostIdentity host;
 
   Bytes pack() const;
@@ -66,9 +66,9 @@ struct Join {
 
 struct RosterVerdict {
   bool is_accepted = false;
-  std::vector<HostIdentity> hosts;         // by rank, when accepted
-  ErrorKind kind = ErrorKind::mismatch;    // otherwise
-  ErrorParts parts;
+  std::vector<HostIdentity> hosts{};     // by rank, when accepted
+  ErrorKind kind = ErrorKind::mismatch;  // otherwise
+  ErrorParts parts{};
 
   Bytes pack() const;
   static RosterVerdict unpack(std::span<const std::byte> in);

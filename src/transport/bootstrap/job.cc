@@ -19,8 +19,8 @@ void random_bytes(std::span<std::byte> out) {
     const ssize_t got = ::getrandom(out.data(), std::min<size_t>(out.size(), 256), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
-      throw Error(ErrorKind::unavailable,
-                  {.what = "the kernel gives no random bytes", .values = fmt::format("getrandom: {}", strerror(errno))});
+      throw Error(ErrorKind::unavailable, {.what = "the kernel gives no random bytes",
+                                           .values = fmt::format("getrandom: {}", strerror(errno))});
     }
     out = out.subspan(static_cast<size_t>(got));
   }

@@ -107,21 +107,18 @@ Message MessageSocket::receive(SteadyTime deadline) {
 
 void MessageSocket::queue(uint16_t type, std::span<const std::byte> payload) {
   if (payload.size() > max_payload_bytes_) {
-    throw Error(ErrorKind::invalid_argument,
-                {.what = fmt::format("a message to {} is too long", peer_),
-                 .values = fmt::format("{} bytes", payload.size()),
-                 .limit = fmt::format("at most {} bytes", max_payload_bytes_)});
+    throw Error(ErrorKind::invalid_argument, {.what = fmt::format("a message to {} is too long", peer_),
+                                              .values = fmt::format("{} bytes", payload.size()),
+                                              .limit = fmt::format("at most {} bytes", max_payload_bytes_)});
   }
-  const Bytes header =
-      ByteWriter().u32(kMagic).u16(type).u16(0).u32(static_cast<uint32_t>(payload.size())).take();
+  const Bytes header = ByteWriter().u32(kMagic).u16(type).u16(0).u32(static_cast<uint32_t>(payload.size())).take();
   out_.insert(out_.end(), header.begin(), header.end());
   out_.insert(out_.end(), payload.begin(), payload.end());
 }
 
 bool MessageSocket::flush() {
   while (out_at_ < out_.size()) {
-    const ssize_t sent =
-        ::send(fd_.get(), out_.data() + out_at_, out_.size() - out_at_, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = ::send(fd_.get(), out_.data() + out_at_, out_.size() - out_at_, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) {
       out_at_ += static_cast<size_t>(sent);
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {

@@ -30,7 +30,8 @@ std::optional<Greeted> try_greet(const std::string& literal, const RendezvousOpt
     return std::nullopt;
   }
   Greeted greeted;
-  greeted.socket = MessageSocket(std::move(connected.fd), fmt::format("rank 0 at {}", root.to_text()), kMaxVerdictBytes);
+  greeted.socket =
+      MessageSocket(std::move(connected.fd), fmt::format("rank 0 at {}", root.to_text()), kMaxVerdictBytes);
   Hello hello;
   hello.rank = options.rank;
   random_bytes(hello.challenge);

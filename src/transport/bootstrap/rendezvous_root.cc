@@ -203,8 +203,7 @@ void RendezvousRoot::fail_by_deadline() {
   if (strangers_ > 0) seen += fmt::format("; {} connections of strangers dropped", strangers_);
   const double limit_s = std::chrono::duration<double>(options_.connect_deadline).count();
   fail(ErrorKind::deadline,
-       {.what = fmt::format("{} did not come to the rendezvous",
-                            rank_list(missing_ranks(joins_, options_.world_size))),
+       {.what = fmt::format("{} did not come to the rendezvous", rank_list(missing_ranks(joins_, options_.world_size))),
         .values = fmt::format("{} of {} ranks came{}", joins_.size(), options_.world_size, seen),
         .limit = fmt::format("connect deadline {} s", limit_s),
         .advice = "look at the output of the missing ranks, or raise the connect deadline"});

@@ -58,7 +58,7 @@ class RendezvousRoot {
   JobKey job_;
   SteadyTime deadline_;
   std::vector<Pending> pending_;
-  std::vector<Join> joins_;       // joins_[0] is rank 0's own; joins_[i + 1] belongs to arrived_[i]
+  std::vector<Join> joins_;  // joins_[0] is rank 0's own; joins_[i + 1] belongs to arrived_[i]
   std::vector<Arrived> arrived_;
   std::vector<Claim> claims_;
   std::vector<std::string> differences_;

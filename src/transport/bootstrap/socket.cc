@@ -64,8 +64,7 @@ bool parse_literal(const std::string& literal, uint16_t port, SocketAddress& out
 
 std::string literal_of(const sockaddr* address, socklen_t size_bytes) {
   std::array<char, NI_MAXHOST> text{};
-  const int error =
-      ::getnameinfo(address, size_bytes, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
+  const int error = ::getnameinfo(address, size_bytes, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST);
   return error == 0 ? std::string(text.data()) : std::string();
 }
 
@@ -98,10 +97,9 @@ UniqueFd try_listen(const SocketAddress& address) {
 
 [[noreturn]] void throw_listen_error(const HostPort& host_port, int error_number) {
   if (error_number == EADDRINUSE) {
-    throw Error(ErrorKind::resource,
-                {.what = fmt::format("port {} of this host is in use", host_port.port),
-                 .values = fmt::format("rank 0 cannot listen on {}", host_port.to_text()),
-                 .advice = "give every job its own port, or end the process that holds this one"});
+    throw Error(ErrorKind::resource, {.what = fmt::format("port {} of this host is in use", host_port.port),
+                                      .values = fmt::format("rank 0 cannot listen on {}", host_port.to_text()),
+                                      .advice = "give every job its own port, or end the process that holds this one"});
   }
   throw Error(ErrorKind::unavailable, {.what = fmt::format("rank 0 cannot listen on {}", host_port.to_text()),
                                        .values = strerror(error_number)});
@@ -184,10 +182,9 @@ std::vector<std::string> resolve(const std::string& host, SteadyTime deadline) {
                                       .advice = "give the address as a number"});
   }
   if (result->literals.empty()) {
-    throw Error(ErrorKind::unavailable,
-                {.what = fmt::format("the name of rank 0's host is unknown here: {}", host),
-                 .values = ::gai_strerror(result->error),
-                 .advice = "give the address as a number"});
+    throw Error(ErrorKind::unavailable, {.what = fmt::format("the name of rank 0's host is unknown here: {}", host),
+                                         .values = ::gai_strerror(result->error),
+                                         .advice = "give the address as a number"});
   }
   return result->literals;
 }

@@ -1,0 +1,240 @@
+#include "transport/bootstrap/call_ledger.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <random>
+
+namespace tilewire {
+namespace {
+
+bool has(const Verdict& verdict, ErrorKind kind, const std::vector<std::string>& parts) {
+  if (!verdict || verdict->kind != kind) return false;
+  for (const std::string& part : parts) {
+    if (verdict->text.find(part) == std::string::npos) return false;
+  }
+  return true;
+}
+
+TEST(CallLedger, RefusalHeardInsideTheCallAborts) {
+  CallLedger ledger(Rank(0), 2);
+  EXPECT_FALSE(ledger.begin_call(3, "mine"));
+  EXPECT_FALSE(ledger.enter_call(3));
+  EXPECT_TRUE(has(ledger.on_remote_refused(Rank(1), 3, "k = 7"), ErrorKind::refused, {"rank 1", "call 3", "k = 7"}));
+}
+
+TEST(CallLedger, RefusalHeardBeforeTheCallIsRememberedUntilIt) {
+  CallLedger ledger(Rank(0), 2);
+  EXPECT_FALSE(ledger.begin_call(2, "mine"));
+  ledger.end_call(2);
+  EXPECT_FALSE(ledger.on_remote_refused(Rank(1), 3, "k = 7"));
+  EXPECT_TRUE(has(ledger.begin_call(3, "mine"), ErrorKind::refused, {"rank 1", "call 3", "k = 7"}));
+}
+
+TEST(CallLedger, RefusalOfBothIsDroppedInEitherOrder) {
+  for (const bool is_own_first : {true, false}) {
+    CallLedger ledger(Rank(0), 2);
+    if (is_own_first) ledger.refuse_call(1, "own");
+    EXPECT_FALSE(ledger.on_remote_refused(Rank(1), 1, "theirs"));
+    if (!is_own_first) ledger.refuse_call(1, "own");
+    EXPECT_EQ(ledger.open_refusals(), 0u);
+    EXPECT_FALSE(ledger.begin_call(2, "next"));
+    EXPECT_FALSE(ledger.enter_call(2));
+  }
+}
+
+TEST(CallLedger, RefusalOfSomeStaysOpenForTheRest) {
+  CallLedger ledger(Rank(0), 3);
+  ledger.refuse_call(1, "own");
+  EXPECT_FALSE(ledger.on_remote_refused(Rank(2), 1, "theirs"));
+  EXPECT_EQ(ledger.open_refusals(), 1u);
+  EXPECT_FALSE(ledger.on_remote_refused(Rank(1), 1, "late"));
+  EXPECT_EQ(ledger.open_refusals(), 0u);
+}
+
+TEST(CallLedger, RefusalOfACallThisRankIsPastAborts) {
+  CallLedger ledger(Rank(0), 2);
+  ledger.begin_call(1, "one");
+  ledger.end_call(1);
+  EXPECT_TRUE(has(ledger.on_remote_refused(Rank(1), 1, "late"), ErrorKind::refused, {"call 1"}));
+}
+
+TEST(CallLedger, RefusedAfterBeginIsNoCallToAbort) {
+  CallLedger ledger(Rank(0), 2);
+  ledger.begin_call(1, "one");
+  ledger.refuse_call(1, "own");
+  EXPECT_FALSE(ledger.on_remote_refused(Rank(1), 1, "theirs"));
+}
+
+const CallStep kPlan{4, "plan", 0xabc};
+
+TEST(CallLedger, SameStepOnBothIsFineWhenever) {
+  CallLedger ledger(Rank(1), 2);
+  EXPECT_FALSE(ledger.on_remote_step(Rank(0), kPlan, "theirs"));  // not there yet
+  EXPECT_FALSE(ledger.begin_call(4, "mine"));
+  EXPECT_FALSE(ledger.agree(kPlan));
+  EXPECT_FALSE(ledger.on_remote_step(Rank(0), kPlan, "theirs"));
+  EXPECT_FALSE(ledger.enter_call(4));
+  EXPECT_FALSE(ledger.on_remote_step(Rank(0), kPlan, "theirs"));  // a notice that was under way
+  ledger.end_call(4);
+  EXPECT_FALSE(ledger.begin_call(5, "next"));
+  EXPECT_FALSE(ledger.enter_call(5));
+}
+
+TEST(CallLedger, PeerAgreesWhileThisRankIsInsideWithout) {
+  CallLedger ledger(Rank(1), 2);
+  ledger.begin_call(4, "mine");
+  ledger.enter_call(4);
+  EXPECT_TRUE(has(ledger.on_remote_step(Rank(0), kPlan, "theirs"), ErrorKind::mismatch,
+                  {"call 4", "rank 0: theirs", "rank 1: mine", "plan"}));
+}
+
+TEST(CallLedger, PeerAgreesBeforeThisRankEntersWithout) {
+  CallLedger ledger(Rank(1), 2);
+  EXPECT_FALSE(ledger.on_remote_step(Rank(0), kPlan, "theirs"));
+  EXPECT_FALSE(ledger.begin_call(4, "mine"));  // may still agree
+  EXPECT_TRUE(has(ledger.enter_call(4), ErrorKind::mismatch, {"call 4", "rank 0: theirs", "rank 1: mine"}));
+}
+
+TEST(CallLedger, PeerAgreesOnACallThatThisRankHasEnded) {
+  CallLedger ledger(Rank(1), 2);
+  ledger.begin_call(4, "mine");
+  ledger.enter_call(4);
+  ledger.end_call(4);
+  EXPECT_TRUE(has(ledger.on_remote_step(Rank(0), kPlan, "theirs"), ErrorKind::mismatch, {"rank 1: mine"}));
+}
+
+TEST(CallLedger, DifferentHashIsNamedWithBothWhicheverComesFirst) {
+  const CallStep other{4, "plan", 0xdef};
+  CallLedger early(Rank(1), 2);
+  early.begin_call(4, "mine");
+  early.agree(other);
+  EXPECT_TRUE(
+      has(early.on_remote_step(Rank(0), kPlan, "theirs"), ErrorKind::mismatch, {"abc", "def", "theirs", "mine"}));
+  CallLedger late(Rank(1), 2);
+  late.on_remote_step(Rank(0), kPlan, "theirs");
+  late.begin_call(4, "mine");
+  EXPECT_TRUE(has(late.agree(other), ErrorKind::mismatch, {"abc", "def", "theirs", "mine"}));
+}
+
+TEST(CallLedger, BothRanksWriteTheSameText) {
+  CallLedger low(Rank(0), 2), high(Rank(1), 2);
+  for (CallLedger* ledger : {&low, &high}) ledger->begin_call(4, "same");
+  const CallStep other{4, "plan", 0xdef};
+  low.agree(kPlan);
+  high.agree(other);
+  const Verdict at_low = low.on_remote_step(Rank(1), other, "same");
+  const Verdict at_high = high.on_remote_step(Rank(0), kPlan, "same");
+  ASSERT_TRUE(at_low && at_high);
+  EXPECT_EQ(at_low->text, at_high->text);
+}
+
+TEST(CallLedger, SecondAgreementOfOneCallIsNotTakenForAMismatch) {
+  const CallStep rows{4, "row counts", 0};
+  CallLedger ledger(Rank(1), 2);
+  ledger.begin_call(4, "mine");
+  EXPECT_FALSE(ledger.agree(rows));
+  EXPECT_FALSE(ledger.on_remote_step(Rank(0), kPlan, "theirs"));  // the peer is one step ahead
+  EXPECT_FALSE(ledger.agree(kPlan));
+  EXPECT_FALSE(ledger.enter_call(4));
+}
+
+TEST(CallLedger, StepOfARefusedCallIsLeftToTheRefusal) {
+  CallLedger ledger(Rank(1), 2);
+  ledger.refuse_call(4, "bad");
+  EXPECT_FALSE(ledger.on_remote_step(Rank(0), kPlan, "theirs"));
+}
+
+TEST(CallLedger, OldStepsDoNotComeBackAfterManyCalls) {
+  CallLedger ledger(Rank(1), 2);
+  ledger.begin_call(4, "mine");
+  ledger.agree(kPlan);
+  ledger.on_remote_step(Rank(0), kPlan, "theirs");
+  for (uint64_t call = 5; call < 500; ++call) {
+    ASSERT_FALSE(ledger.begin_call(call, "next"));
+    ASSERT_FALSE(ledger.agree({call, "row counts", 0}));
+    ASSERT_FALSE(ledger.enter_call(call));
+    ledger.end_call(call);
+  }
+}
+
+TEST(CallLedger, GatherOutsideCallsAgainstACallIsAMismatchFromEitherSide) {
+  CallLedger early(Rank(1), 2);
+  early.begin_call(3, "mine");
+  early.enter_call(3);
+  EXPECT_TRUE(has(early.on_remote_outside(Rank(0), {"arena growth", 1, 2}), ErrorKind::mismatch,
+                  {"rank 0", "arena growth", "rank 1", "call 3", "mine"}));
+  CallLedger late(Rank(1), 2);
+  EXPECT_FALSE(late.on_remote_outside(Rank(0), {"arena growth", 1, 2}));
+  late.begin_call(3, "mine");
+  EXPECT_TRUE(has(late.enter_call(3), ErrorKind::mismatch, {"arena growth"}));
+}
+
+TEST(CallLedger, GatherOutsideCallsIsFineForARankThatEndsTheSameCallLater) {
+  CallLedger ledger(Rank(1), 2);
+  ledger.begin_call(3, "mine");
+  ledger.enter_call(3);
+  EXPECT_FALSE(ledger.on_remote_outside(Rank(0), {"arena growth", 1, 3}));
+  ledger.end_call(3);
+  EXPECT_EQ(ledger.join_outside("arena growth").sequence, 1u);
+  ledger.begin_call(4, "next");
+  EXPECT_FALSE(ledger.enter_call(4));
+}
+
+TEST(CallLedger, PeerThatLeftAfterThisCallIsNoFaultButBeforeItIs) {
+  CallLedger ledger(Rank(0), 2);
+  ledger.begin_call(5, "mine");
+  ledger.enter_call(5);
+  EXPECT_FALSE(ledger.on_remote_left(Rank(1), 5));
+  EXPECT_TRUE(has(ledger.on_remote_left(Rank(1), 4), ErrorKind::peer_lost, {"rank 1", "call 5"}));
+}
+
+TEST(CallLedger, CallBegunAfterAPeerLeftNamesIt) {
+  CallLedger ledger(Rank(0), 2);
+  EXPECT_FALSE(ledger.on_remote_left(Rank(1), 5));
+  EXPECT_FALSE(ledger.begin_call(5, "still shared"));
+  EXPECT_TRUE(has(ledger.begin_call(6, "mine"), ErrorKind::peer_lost, {"rank 1", "call 6"}));
+}
+
+TEST(CallLedger, DescriptionsOfOtherCallsSayWhereThisRankIs) {
+  CallLedger ledger(Rank(0), 2);
+  ledger.begin_call(5, "gemm 5");
+  EXPECT_EQ(ledger.describe(5), "gemm 5");
+  EXPECT_NE(ledger.describe(6).find("last tried: 5"), std::string::npos);
+  ledger.refuse_call(6, "k = 1");
+  EXPECT_NE(ledger.describe(6).find("k = 1"), std::string::npos);
+}
+
+// Every mix of three ranks that refuse or enter one call, in every order of arrival: all refuse -> nothing happens;
+// otherwise exactly the ranks that are in the call abort.
+TEST(CallLedger, EveryMixAndOrderOfRefusalsEndsRight) {
+  for (int mix = 0; mix < 8; ++mix) {
+    for (int order = 0; order < 64; ++order) {  // before or after its own step each rank hears each other one
+      for (int self = 0; self < 3; ++self) {
+        CallLedger ledger(Rank(self), 3);
+        const bool is_refusing = (mix >> self & 1) != 0;
+        bool has_aborted = false;
+        const auto hear = [&](bool is_before) {
+          for (int other = 0; other < 3; ++other) {
+            const bool hears_before = (order >> (2 * self + (other > self ? other - 1 : other)) & 1) != 0;
+            if (other == self || hears_before != is_before || (mix >> other & 1) == 0) continue;
+            has_aborted = has_aborted || ledger.on_remote_refused(Rank(other), 1, "no").has_value();
+          }
+        };
+        hear(true);
+        EXPECT_FALSE(has_aborted);
+        if (is_refusing) {
+          ledger.refuse_call(1, "no");
+        } else {
+          has_aborted = ledger.begin_call(1, "mine").has_value();
+        }
+        hear(false);
+        EXPECT_EQ(has_aborted, !is_refusing && mix != 0) << "mix " << mix << " order " << order << " rank " << self;
+        EXPECT_EQ(ledger.open_refusals() == 0, mix == 0 || mix == 7);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tilewire

@@ -1,0 +1,168 @@
+// The control connection with ranks as processes: death by SIGKILL, silence by SIGSTOP, forked children.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "transport/bootstrap/bootstrap_fixture.h"
+
+namespace tilewire {
+namespace {
+
+constexpr const char* kReady = "ready\n";
+
+// A forked rank and the pipe it writes to. Killed and reaped when the test is over.
+class RankProcess {
+ public:
+  explicit RankProcess(const std::function<void(int pipe)>& body) {
+    int pipe[2] = {-1, -1};
+    EXPECT_EQ(::pipe(pipe), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const Failure failure = failure_of([&] { body(pipe[1]); });
+      say(pipe[1], failure.text);
+      ::_exit(0);
+    }
+    ::close(pipe[1]);
+    read_ = UniqueFd(pipe[0]);
+  }
+  ~RankProcess() {
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  RankProcess(RankProcess&&) = delete;
+
+  static void say(int pipe, const std::string& text) {
+    [[maybe_unused]] const ssize_t written = ::write(pipe, text.data(), text.size());
+  }
+  void signal(int number) const { ::kill(pid_, number); }
+  // All that was written since the last look, up to what is awaited or the end of the pipe or 10 s.
+  std::string wait_for(const std::string& awaited) {
+    std::string text;
+    const SteadyTime until = deadline_in(10s);
+    while (text.find(awaited) == std::string::npos && wait_ready(read_.get(), POLLIN, until)) {
+      std::array<char, 512> chunk{};
+      const ssize_t got = ::read(read_.get(), chunk.data(), chunk.size());
+      if (got <= 0) break;
+      text.append(chunk.data(), static_cast<size_t>(got));
+    }
+    return text;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  UniqueFd read_;
+};
+
+struct Scene {
+  ControlOptions options;
+  std::function<void(ControlConnection& control, int rank)> before_ready;
+};
+
+// Connects, says ready, then waits for an abort, which is what the process ends with.
+void live(int rank, int world_size, const std::string& address, const Scene& scene, int pipe) {
+  ControlConnection control(rendezvous(rank_options(rank, world_size, address)), scene.options, {});
+  if (scene.before_ready) scene.before_ready(control, rank);
+  control.barrier("ready", deadline_in(10s));
+  RankProcess::say(pipe, kReady);
+  const SteadyTime until = deadline_in(10s);
+  while (!control.aborted() && steady_now() < until) std::this_thread::sleep_for(2ms);
+  control.throw_if_aborted();
+}
+
+using Processes = std::vector<std::unique_ptr<RankProcess>>;
+
+Processes start(int world_size, const Scene& scene) {
+  const std::string address = free_address();
+  Processes processes;
+  for (int rank = 0; rank < world_size; ++rank) {
+    processes.push_back(
+        std::make_unique<RankProcess>([&, rank](int pipe) { live(rank, world_size, address, scene, pipe); }));
+  }
+  for (auto& process : processes) EXPECT_EQ(process->wait_for(kReady), kReady);
+  return processes;
+}
+
+void expect_loss_named_by_others(Processes& processes, int lost, std::chrono::milliseconds limit) {
+  const SteadyTime start = steady_now();
+  for (int rank = 0; rank < static_cast<int>(processes.size()); ++rank) {
+    if (rank == lost) continue;
+    const std::string text = processes[static_cast<size_t>(rank)]->wait_for("<peer lost>");
+    EXPECT_NE(text.find("rank " + std::to_string(lost) + " is lost"), std::string::npos)
+        << "rank " << rank << ": " << text;
+  }
+  EXPECT_LT(steady_now() - start, limit);
+}
+
+TEST(ControlProcess, KilledRankIsNamedOnAllOthersWithinASecond) {
+  for (const int killed : {2, 0}) {
+    Processes processes = start(3, {});
+    processes[static_cast<size_t>(killed)]->signal(SIGKILL);
+    expect_loss_named_by_others(processes, killed, 1000ms);
+  }
+}
+
+TEST(ControlProcess, StoppedRankIsNamedByItsSilence) {
+  for (const int stopped : {1, 0}) {
+    Processes processes = start(3, {.options = {.heartbeat = 50ms, .death = 500ms}, .before_ready = {}});
+    processes[static_cast<size_t>(stopped)]->signal(SIGSTOP);
+    expect_loss_named_by_others(processes, stopped, 5000ms);
+  }
+}
+
+TEST(ControlProcess, ShortStopIsNoDeath) {
+  Processes processes = start(2, {.options = {.heartbeat = 50ms, .death = 3000ms}, .before_ready = {}});
+  processes[1]->signal(SIGSTOP);
+  std::this_thread::sleep_for(500ms);
+  processes[1]->signal(SIGCONT);
+  std::this_thread::sleep_for(300ms);
+  processes[1]->signal(SIGKILL);
+  const std::string text = processes[0]->wait_for("<peer lost>");
+  EXPECT_NE(text.find("closed without a goodbye"), std::string::npos) << text;  // and not: nothing was heard
+}
+
+TEST(ControlProcess, RankThatWasItselfStoppedDoesNotCallTheOthersDead) {
+  // Rank 0 is stopped for longer than the limit of the others would be; only its own judgement is asked here.
+  Processes processes = start(2, {.options = {.heartbeat = 100ms, .death = 600ms}, .before_ready = {}});
+  processes[0]->signal(SIGSTOP);
+  const std::string at_rank_1 = processes[1]->wait_for("<peer lost>");
+  processes[0]->signal(SIGCONT);
+  EXPECT_NE(at_rank_1.find("rank 0 is lost: nothing was heard"), std::string::npos) << at_rank_1;
+  const std::string at_rank_0 = processes[0]->wait_for("<peer lost>");
+  EXPECT_EQ(at_rank_0.find("nothing was heard"), std::string::npos) << at_rank_0;
+}
+
+TEST(ControlProcess, ForkedWorkerThatLivesOnDoesNotHideItsRanksDeath) {
+  Scene scene;
+  scene.before_ready = [](ControlConnection&, int rank) {
+    if (rank != 1 || ::fork() != 0) return;
+    ::sleep(5);
+    ::_exit(0);
+  };
+  Processes processes = start(2, scene);
+  processes[1]->signal(SIGKILL);
+  expect_loss_named_by_others(processes, 1, 1000ms);
+}
+
+TEST(ControlProcess, ForkedChildThatDestroysItsCopyDoesNotDisturb) {
+  Scene scene;
+  scene.before_ready = [](ControlConnection& control, int) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      control.close();
+      control.~ControlConnection();
+      ::_exit(7);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 7) throw std::runtime_error("the child did not end well");
+  };
+  Processes processes = start(3, scene);  // the barrier behind before_ready works on all ranks
+  processes[1]->signal(SIGKILL);
+  expect_loss_named_by_others(processes, 1, 1000ms);
+}
+
+}  // namespace
+}  // namespace tilewire

@@ -1,0 +1,164 @@
+#include "transport/bootstrap/control_root.h"
+
+#include <gtest/gtest.h>
+
+namespace tilewire {
+namespace {
+
+using namespace std::chrono_literals;
+
+class ControlRootTest : public testing::Test {
+ protected:
+  struct Sent {
+    Rank to;
+    ControlRecord record;
+  };
+
+  ControlRootTest() : root_(3, [this](Rank to, const ControlRecord& record) { sent_.push_back({to, record}); }) {}
+
+  void gather(int rank, const std::string& name, uint64_t call = 0, uint64_t hash = 0) {
+    root_.on_record(Rank(rank),
+                    {.type = ControlType::gather,
+                     .call = call,
+                     .hash = hash,
+                     .sequence = 7,
+                     .name = name,
+                     .text = "call of " + std::to_string(rank),
+                     .parts = {to_bytes(std::to_string(rank))}},
+                    now_);
+  }
+  std::vector<Sent> take(ControlType type) {
+    std::vector<Sent> out;
+    for (const Sent& sent : sent_) {
+      if (sent.record.type == type) out.push_back(sent);
+    }
+    sent_.clear();
+    return out;
+  }
+  static bool says(const Sent& sent, const std::string& part) {
+    return sent.record.text.find(part) != std::string::npos;
+  }
+
+  SteadyTime now_ = SteadyTime() + 1h;
+  std::vector<Sent> sent_;
+  ControlRoot root_;
+};
+
+TEST_F(ControlRootTest, ResultIsByRankWhateverTheOrder) {
+  for (const int rank : {2, 0, 1}) gather(rank, "plan");
+  const auto results = take(ControlType::gather_result);
+  ASSERT_EQ(results.size(), 3u);
+  EXPECT_EQ(results[1].record.parts, (std::vector<Bytes>{to_bytes("0"), to_bytes("1"), to_bytes("2")}));
+}
+
+TEST_F(ControlRootTest, DifferentTagsAreOneAbortForAll) {
+  gather(2, "plan", 4);
+  gather(1, "plan", 5);
+  gather(0, "plan", 5);
+  const auto aborts = take(ControlType::abort);
+  ASSERT_EQ(aborts.size(), 3u);
+  EXPECT_TRUE(says(aborts[0], "rank 1 is in 'plan' of call 5") && says(aborts[0], "rank 2 is in 'plan' of call 4"));
+}
+
+TEST_F(ControlRootTest, NoticeGoesOnlyToRanksThatHaveNotJoinedAndOnlyWhenLate) {
+  gather(1, "plan", 4);
+  root_.on_tick(now_ + 1ms);
+  EXPECT_TRUE(take(ControlType::step_notice).empty());
+  gather(0, "plan", 4);
+  ASSERT_TRUE(root_.next_tick().has_value());
+  root_.on_tick(*root_.next_tick());
+  const auto notices = take(ControlType::step_notice);
+  ASSERT_EQ(notices.size(), 1u);
+  EXPECT_EQ(notices[0].to, Rank(2));
+  EXPECT_EQ(notices[0].record.rank, Rank(1));
+  EXPECT_TRUE(notices[0].record.parts.empty());
+  EXPECT_FALSE(root_.next_tick().has_value());
+}
+
+TEST_F(ControlRootTest, GatherThatWaitsForARankThatLeavesFails) {
+  gather(0, "plan");
+  root_.on_record(Rank(2), {.type = ControlType::goodbye, .last_ended = 9}, now_);
+  gather(1, "plan");
+  const auto failed = take(ControlType::gather_failed);
+  ASSERT_EQ(failed.size(), 2u);
+  EXPECT_TRUE(says(failed[0], "rank 2 closed") && says(failed[1], "rank 2 closed"));
+}
+
+TEST_F(ControlRootTest, RankThatLeavesAfterItsContributionLetsTheGatherComplete) {
+  gather(2, "last");
+  root_.on_record(Rank(2), {.type = ControlType::goodbye}, now_);
+  gather(0, "last");
+  gather(1, "last");
+  EXPECT_EQ(take(ControlType::gather_result).size(), 3u);
+}
+
+TEST_F(ControlRootTest, FirstAbortWinsAndDeathAfterItIsSilent) {
+  root_.on_record(Rank(1), {.type = ControlType::abort, .kind = ErrorKind::aborted, .text = "first"}, now_);
+  root_.on_record(Rank(2), {.type = ControlType::abort, .kind = ErrorKind::aborted, .text = "second"}, now_);
+  root_.on_lost(Rank(1), "gone");
+  const auto aborts = take(ControlType::abort);
+  ASSERT_EQ(aborts.size(), 3u);
+  for (const auto& sent : aborts) EXPECT_EQ(sent.record.text, "first");
+}
+
+TEST_F(ControlRootTest, LossAfterAGoodbyeIsNoDeath) {
+  root_.on_record(Rank(1), {.type = ControlType::goodbye}, now_);
+  root_.on_lost(Rank(1), "end");
+  EXPECT_TRUE(take(ControlType::abort).empty());
+  EXPECT_FALSE(root_.are_others_gone());
+  root_.on_lost(Rank(2), "killed");
+  EXPECT_TRUE(root_.are_others_gone());
+  EXPECT_TRUE(says(take(ControlType::abort).at(0), "rank 2 is lost: killed"));
+}
+
+TEST_F(ControlRootTest, ExpiredGatherListsWhoDidNotCome) {
+  gather(1, "plan", 3);
+  root_.on_record(Rank(1), {.type = ControlType::gather_expired, .text = "2 s"}, now_);
+  const auto aborts = take(ControlType::abort);
+  ASSERT_EQ(aborts.size(), 3u);
+  EXPECT_TRUE(says(aborts[0], "ranks 0, 2 did not come to 'plan' of call 3") && says(aborts[0], "2 s"));
+  EXPECT_EQ(aborts[0].record.kind, ErrorKind::deadline);
+}
+
+TEST_F(ControlRootTest, MismatchCarriesBothDescriptionsLowerRankFirst) {
+  root_.on_record(Rank(2),
+                  {.type = ControlType::mismatch, .rank = Rank(1), .call = 8, .text = "mine", .advice = "pass rows"},
+                  now_);
+  const auto queries = take(ControlType::query);
+  ASSERT_EQ(queries.size(), 1u);
+  EXPECT_EQ(queries[0].to, Rank(1));
+  root_.on_record(Rank(2), {.type = ControlType::answer, .sequence = queries[0].record.sequence, .text = "forged"},
+                  now_);
+  EXPECT_TRUE(take(ControlType::abort).empty());
+  root_.on_record(Rank(1), {.type = ControlType::answer, .sequence = queries[0].record.sequence, .text = "theirs"},
+                  now_);
+  const auto aborts = take(ControlType::abort);
+  ASSERT_EQ(aborts.size(), 3u);
+  EXPECT_TRUE(says(aborts[2], "call 8") && says(aborts[2], "rank 1: theirs | rank 2: mine; pass rows"))
+      << aborts[2].record.text;
+}
+
+TEST_F(ControlRootTest, MismatchWithARankThatDoesNotAnswerStillEnds) {
+  root_.on_record(Rank(0), {.type = ControlType::mismatch, .rank = Rank(1), .call = 8, .text = "mine"}, now_);
+  root_.on_tick(now_ + 100ms);
+  EXPECT_TRUE(take(ControlType::abort).empty());
+  root_.on_tick(now_ + 2s);
+  EXPECT_TRUE(says(take(ControlType::abort).at(0), "gives no answer"));
+}
+
+TEST_F(ControlRootTest, RefusalGoesToAllOthersUnderTheNameOfItsSender) {
+  root_.on_record(Rank(1), {.type = ControlType::refused, .rank = Rank(2), .call = 5, .text = "k"}, now_);
+  const auto refused = take(ControlType::refused);
+  ASSERT_EQ(refused.size(), 2u);
+  EXPECT_EQ(refused[0].to, Rank(0));
+  EXPECT_EQ(refused[1].to, Rank(2));
+  EXPECT_EQ(refused[0].record.rank, Rank(1));
+}
+
+TEST_F(ControlRootTest, RecordThatNoRankMaySendAborts) {
+  root_.on_record(Rank(1), {.type = ControlType::left, .rank = Rank(2)}, now_);
+  EXPECT_EQ(take(ControlType::abort).at(0).record.kind, ErrorKind::internal);
+}
+
+}  // namespace
+}  // namespace tilewire

@@ -1,0 +1,344 @@
+// The control connection with ranks as threads of this process, so that TSan sees all of it.
+#include "transport/bootstrap/control.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+
+#include "transport/bootstrap/bootstrap_fixture.h"
+
+namespace tilewire {
+namespace {
+
+struct Seen {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<AbortNotice> aborts;
+  std::vector<std::pair<Rank, uint64_t>> left;
+
+  bool wait(const std::function<bool()>& condition) {
+    std::unique_lock lock(mutex);
+    return changed.wait_until(lock, deadline_in(5s), condition);
+  }
+};
+
+struct Member {
+  ControlConnection& control;
+  Seen& seen;
+  int rank;
+};
+
+// Ranks as threads, connected; what each threw. A body that returns is followed by close().
+std::vector<Failure> run_connected(int world_size, const std::function<void(Member)>& body,
+                                   ControlOptions options = {}) {
+  MemoryStore store;
+  return run_ranks(world_size, [&](int rank) {
+    RendezvousOptions join = rank_options(rank, world_size, "");
+    join.store = &store;
+    Seen seen;
+    ControlCallbacks callbacks;
+    callbacks.on_abort = [&seen](const AbortNotice& notice) {
+      const std::lock_guard lock(seen.mutex);
+      seen.aborts.push_back(notice);
+      seen.changed.notify_all();
+    };
+    callbacks.on_left = [&seen](Rank who, uint64_t last_ended) {
+      const std::lock_guard lock(seen.mutex);
+      seen.left.emplace_back(who, last_ended);
+      seen.changed.notify_all();
+    };
+    ControlConnection control(rendezvous(join), options, callbacks);
+    body({control, seen, rank});
+    control.close();
+  });
+}
+
+void expect_none(const std::vector<Failure>& failures) {
+  for (size_t rank = 0; rank < failures.size(); ++rank) {
+    EXPECT_FALSE(failures[rank].has_failed) << "rank " << rank << ": " << failures[rank].text;
+  }
+}
+
+void expect_failure(const Failure& failure, ErrorKind kind, const std::vector<std::string>& parts) {
+  EXPECT_TRUE(failure.has_failed);
+  EXPECT_EQ(failure.kind, kind) << failure.text;
+  for (const std::string& part : parts) EXPECT_TRUE(failure.names(part)) << part << " is not in: " << failure.text;
+}
+
+TEST(Control, GatherGivesEveryRankAllBytesInOrder) {
+  for (const int world_size : {1, 2, 3, 8}) {
+    expect_none(run_connected(world_size, [&](Member m) {
+      for (uint64_t turn = 0; turn < 50; ++turn) {
+        const std::string mine(static_cast<size_t>(m.rank) * 100 + turn, static_cast<char>('a' + m.rank));
+        const auto all = m.control.allgather({.kind = "turn", .hash = turn}, to_bytes(mine), deadline_in(5s));
+        ASSERT_EQ(all.size(), static_cast<size_t>(world_size));
+        for (size_t rank = 0; rank < all.size(); ++rank) {
+          ASSERT_EQ(to_text(all[rank]), std::string(rank * 100 + turn, static_cast<char>('a' + rank)));
+        }
+      }
+      m.control.barrier("end", deadline_in(5s));
+    }));
+  }
+}
+
+TEST(Control, LargeContributionsComeWholeAndTooLargeOnesAreRefused) {
+  expect_none(run_connected(2, [](Member m) {
+    const Bytes mine(size_t{8} << 20, static_cast<std::byte>(m.rank + 1));
+    const auto all = m.control.allgather({.kind = "large"}, mine, deadline_in(10s));
+    ASSERT_EQ(all[1], Bytes(size_t{8} << 20, std::byte{2}));
+    const Failure failure =
+        failure_of([&] { m.control.allgather({.kind = "larger"}, Bytes(size_t{40} << 20), deadline_in(1s)); });
+    expect_failure(failure, ErrorKind::invalid_argument, {"41943040", "33554432"});
+    m.control.barrier("end", deadline_in(5s));
+  }));
+}
+
+TEST(Control, RanksInDifferentStepsAreToldBothSteps) {
+  const auto failures = run_connected(
+      3, [](Member m) { m.control.allgather({.kind = m.rank == 1 ? "arena growth" : "plan"}, {}, deadline_in(5s)); });
+  for (const Failure& failure : failures) {
+    expect_failure(failure, ErrorKind::mismatch, {"rank 1 is in 'arena growth'", "is in 'plan'"});
+  }
+}
+
+TEST(Control, GatherPastItsDeadlineListsWhoDidNotComeOnAllRanks) {
+  const auto failures = run_connected(3, [](Member m) {
+    if (m.rank != 2) m.control.allgather({.kind = "plan"}, {}, deadline_in(m.rank == 0 ? 300ms : 5000ms));
+    m.seen.wait([&] { return !m.seen.aborts.empty(); });
+    m.control.throw_if_aborted();
+  });
+  for (const Failure& failure : failures) {
+    expect_failure(failure, ErrorKind::deadline, {"rank 2 did not come to 'plan'", "where rank 0 waited"});
+  }
+}
+
+TEST(Control, FirstAbortReachesAllOnceWithOneText) {
+  std::mutex mutex;
+  std::set<std::string> texts;
+  expect_none(run_connected(4, [&](Member m) {
+    m.control.barrier("start", deadline_in(5s));
+    if (m.rank >= 2) m.control.send_abort(ErrorKind::aborted, "rank " + std::to_string(m.rank) + " had enough");
+    ASSERT_TRUE(m.seen.wait([&] { return !m.seen.aborts.empty(); }));
+    std::this_thread::sleep_for(50ms);
+    const std::lock_guard lock(mutex);
+    const std::lock_guard seen_lock(m.seen.mutex);
+    EXPECT_EQ(m.seen.aborts.size(), 1u);
+    texts.insert(m.seen.aborts[0].text);
+    EXPECT_TRUE(m.control.aborted().has_value());
+  }));
+  EXPECT_EQ(texts.size(), 1u);
+}
+
+TEST(Control, AbortWakesAGather) {
+  const SteadyTime start = steady_now();
+  const auto failures = run_connected(2, [](Member m) {
+    if (m.rank == 1) return m.control.send_abort(ErrorKind::aborted, "rank 1 stops here");
+    m.control.barrier("never complete", deadline_in(30s));
+  });
+  expect_failure(failures[0], ErrorKind::aborted, {"rank 1 stops here"});
+  EXPECT_LT(steady_now() - start, 5s);
+}
+
+TEST(Control, RefusalAbortsTheRankInsideTheCall) {
+  for (const int refusing : {0, 1}) {
+    const auto failures = run_connected(2, [&](Member m) {
+      if (m.rank == refusing) {
+        m.control.refuse_call(1, "k = 3, must be 4");
+      } else {
+        m.control.begin_call(1, "gemm");
+        m.control.enter_call(1);
+      }
+      m.seen.wait([&] { return !m.seen.aborts.empty(); });
+      m.control.throw_if_aborted();
+    });
+    for (const Failure& failure : failures) expect_failure(failure, ErrorKind::refused, {"k = 3, must be 4", "call 1"});
+  }
+}
+
+TEST(Control, RefusalHeardEarlyAbortsAtBegin) {
+  const auto failures = run_connected(2, [&](Member m) {
+    if (m.rank == 1) m.control.refuse_call(1, "k = 3");
+    m.control.barrier("both here", deadline_in(5s));  // behind the refusal on the same connections
+    if (m.rank == 0) m.control.begin_call(1, "gemm");
+    m.seen.wait([&] { return !m.seen.aborts.empty(); });
+  });
+  expect_failure(failures[0], ErrorKind::refused, {"rank 1", "k = 3"});
+}
+
+TEST(Control, CallRefusedByAllLeavesTheCommunicatorAlive) {
+  expect_none(run_connected(3, [](Member m) {
+    m.control.refuse_call(1, "k = 3");
+    m.control.barrier("after", deadline_in(5s));
+    m.control.begin_call(2, "gemm");
+    m.control.enter_call(2);
+    m.control.end_call(2);
+    m.control.barrier("end", deadline_in(5s));
+    EXPECT_FALSE(m.control.aborted().has_value());
+  }));
+}
+
+TEST(Control, RankInsideACallAndRankThatAgreesOnItAreBothTold) {
+  const auto failures = run_connected(3, [](Member m) {
+    m.control.begin_call(7, "gemm of " + std::to_string(m.rank));
+    if (m.rank != 1) m.control.allgather({.kind = "plan", .call = 7, .hash = 5}, {}, deadline_in(20s));
+    m.control.enter_call(7);
+    m.seen.wait([&] { return !m.seen.aborts.empty(); });
+    m.control.throw_if_aborted();
+  });
+  for (const Failure& failure : failures) {
+    expect_failure(failure, ErrorKind::mismatch, {"call 7", "gemm of 1", "is past all agreement", "plan"});
+  }
+}
+
+TEST(Control, HandleCreationAgainstACallIsToldInsteadOfHanging) {
+  const auto failures = run_connected(2, [](Member m) {
+    if (m.rank == 0) m.control.allgather({.kind = "handle"}, {}, deadline_in(20s));
+    m.control.begin_call(1, "gemm");
+    m.control.enter_call(1);
+    m.seen.wait([&] { return !m.seen.aborts.empty(); });
+    m.control.throw_if_aborted();
+  });
+  for (const Failure& failure : failures) expect_failure(failure, ErrorKind::mismatch, {"'handle'", "call 1: gemm"});
+}
+
+TEST(Control, MismatchReportNamesBothRanksAndBothValues) {
+  for (const int peer : {0, 2}) {
+    const auto failures = run_connected(3, [&](Member m) {
+      m.control.begin_call(4, "K = " + std::to_string(m.rank));
+      m.control.barrier("begun", deadline_in(5s));
+      if (m.rank == 1) m.control.report_mismatch(4, Rank(peer), "K = 1", "pass the same K");
+      m.seen.wait([&] { return !m.seen.aborts.empty(); });
+      m.control.throw_if_aborted();
+    });
+    for (const Failure& failure : failures) {
+      expect_failure(failure, ErrorKind::mismatch,
+                     {"call 4", "rank 1: K = 1", "rank " + std::to_string(peer) + ": K = " + std::to_string(peer),
+                      "pass the same K"});
+    }
+  }
+}
+
+TEST(Control, OrderlyLeaveIsToldAndIsNoAbort) {
+  std::atomic<int> told{0};
+  expect_none(run_connected(3, [&](Member m) {
+    if (m.rank == 2) {
+      m.control.begin_call(1, "gemm");
+      m.control.end_call(1);
+      return;
+    }
+    ASSERT_TRUE(m.seen.wait([&] { return !m.seen.left.empty(); }));
+    EXPECT_EQ(m.seen.left[0], (std::pair<Rank, uint64_t>(Rank(2), 1)));
+    EXPECT_FALSE(m.control.aborted().has_value());
+    const Failure failure = failure_of([&] { m.control.barrier("without rank 2", deadline_in(5s)); });
+    expect_failure(failure, ErrorKind::peer_lost, {"rank 2 closed"});
+    for (++told; told < 2;) std::this_thread::sleep_for(1ms);  // nobody closes before both have been told
+  }));
+}
+
+TEST(Control, RankThatLeavesInMidCallAbortsTheOthersByName) {
+  for (const int leaving : {0, 1}) {
+    const auto failures = run_connected(3, [&](Member m) {
+      m.control.begin_call(1, "gemm");
+      m.control.enter_call(1);
+      m.control.barrier("all inside", deadline_in(5s));
+      if (m.rank == leaving) return;
+      m.seen.wait([&] { return !m.seen.aborts.empty(); });
+      m.control.throw_if_aborted();
+    });
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == leaving) continue;
+      expect_failure(failures[static_cast<size_t>(rank)], ErrorKind::peer_lost,
+                     {"rank " + std::to_string(leaving) + " closed", "call 1"});
+    }
+  }
+}
+
+TEST(Control, RankZeroThatHasLeftIsNamedByAGather) {
+  const auto failures = run_connected(2, [](Member m) {
+    if (m.rank == 0) return;
+    m.seen.wait([&] { return !m.seen.left.empty(); });
+    m.control.barrier("late", deadline_in(5s));
+  });
+  expect_failure(failures[1], ErrorKind::peer_lost, {"rank 0 closed"});
+}
+
+TEST(Control, DroppedWithoutCloseIsALossOnTheOthers) {
+  for (const int dropping : {0, 1}) {
+    const auto failures = run_connected(3, [&](Member m) {
+      m.control.barrier("start", deadline_in(5s));
+      if (m.rank == dropping) throw std::runtime_error("the application failed");
+      m.control.barrier("never complete", deadline_in(20s));
+    });
+    for (int rank = 0; rank < 3; ++rank) {
+      if (rank == dropping) continue;
+      expect_failure(failures[static_cast<size_t>(rank)], ErrorKind::peer_lost,
+                     {"rank " + std::to_string(dropping) + " is lost"});
+    }
+  }
+}
+
+TEST(Control, CloseIsIdempotentFastAndMakesCallsErrors) {
+  expect_none(run_connected(2, [](Member m) {
+    const SteadyTime start = steady_now();
+    if (m.rank == 1) std::this_thread::sleep_for(1200ms);  // rank 0 needs no peer to close
+    m.control.close();
+    m.control.close();
+    if (m.rank == 0) {
+      EXPECT_LT(steady_now() - start, 1s);
+    }
+    EXPECT_EQ(failure_of([&] { m.control.begin_call(1, "late"); }).kind, ErrorKind::closed);
+    EXPECT_EQ(failure_of([&] { m.control.barrier("late", deadline_in(1s)); }).kind, ErrorKind::closed);
+    m.control.send_abort(ErrorKind::aborted, "late");
+  }));
+}
+
+TEST(Control, CloseOfAnotherThreadWakesAGather) {
+  const auto failures = run_connected(2, [](Member m) {
+    if (m.rank == 1) {
+      m.seen.wait([&] { return !m.seen.left.empty(); });
+      return;
+    }
+    std::thread closer([&] {
+      std::this_thread::sleep_for(100ms);
+      m.control.close();
+    });
+    const Failure failure = failure_of([&] { m.control.barrier("never complete", deadline_in(20s)); });
+    closer.join();
+    EXPECT_EQ(failure.kind, ErrorKind::closed) << failure.text;
+  });
+  expect_none(failures);
+}
+
+TEST(Control, LimitsThatTakeLiveRanksForDeadAreRefused) {
+  const auto failures = run_connected(1, [](Member) {}, {.heartbeat = 500ms, .death = 600ms});
+  expect_failure(failures[0], ErrorKind::invalid_argument, {"500 ms", "600 ms"});
+}
+
+TEST(Control, ManyCreateAndCloseCyclesLeaveNothingOpen) {
+  const auto cycle = [] {
+    expect_none(run_connected(3, [](Member m) { m.control.barrier("once", deadline_in(5s)); }));
+  };
+  cycle();
+  const size_t descriptors = open_descriptors();
+  const size_t threads = threads_of_process();
+  for (int i = 0; i < 200; ++i) cycle();
+  EXPECT_EQ(open_descriptors(), descriptors);
+  EXPECT_EQ(threads_of_process(), threads);
+}
+
+TEST(Control, TwoCommunicatorsOfOneProcessDoNotMix) {
+  expect_none(run_connected(2, [](Member outer) {
+    static MemoryStore store;
+    RendezvousOptions join = rank_options(outer.rank, 2, "");
+    join.store = &store;
+    ControlConnection inner(rendezvous(join), {}, {});
+    if (outer.rank == 0) inner.send_abort(ErrorKind::aborted, "only the inner one");
+    while (!inner.aborted()) std::this_thread::sleep_for(1ms);
+    outer.control.barrier("outer lives", deadline_in(5s));
+    inner.close();
+  }));
+}
+
+}  // namespace
+}  // namespace tilewire

@@ -1,0 +1,140 @@
+#include "transport/bootstrap/fd_exchange.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "transport/bootstrap/bootstrap_fixture.h"
+
+namespace tilewire {
+namespace {
+
+UniqueFd memory_that_says(const std::string& text) {
+  UniqueFd fd(::memfd_create("fd_exchange_test", MFD_CLOEXEC));
+  EXPECT_EQ(::write(fd.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  return fd;
+}
+
+std::string content(int fd) {
+  std::array<char, 64> text{};
+  const ssize_t size = ::pread(fd, text.data(), text.size(), 0);
+  return size > 0 ? std::string(text.data(), static_cast<size_t>(size)) : std::string();
+}
+
+FdExchange exchange_of(const JobKey& job, Rank rank, std::vector<Rank> ranks) {
+  return {.job = job, .rank = rank, .ranks = std::move(ranks), .purpose = "arena 0", .poll = {}};
+}
+
+std::vector<Rank> first_ranks(int count) {
+  std::vector<Rank> ranks;
+  for (int rank = 0; rank < count; ++rank) ranks.emplace_back(2 * rank + 1);  // a host holds any ranks
+  return ranks;
+}
+
+TEST(FdExchange, EveryRankGetsEveryOthersMemory) {
+  const size_t before = open_descriptors();
+  for (const int count : {1, 2, 3, 8}) {
+    const JobKey job = derive_job_key("s", random_nonce());
+    const std::vector<Rank> ranks = first_ranks(count);
+    const auto failures = run_ranks(count, [&](int i) {
+      const UniqueFd own = memory_that_says("memory of " + std::to_string(i));
+      const auto fds = exchange_fds(exchange_of(job, ranks[static_cast<size_t>(i)], ranks), own.get(), deadline_in(5s));
+      ASSERT_EQ(fds.size(), ranks.size());
+      for (int other = 0; other < count; ++other) {
+        const UniqueFd& fd = fds[static_cast<size_t>(other)];
+        EXPECT_EQ(fd.is_open(), other != i);
+        EXPECT_EQ(content(fd.get()), other == i ? "" : "memory of " + std::to_string(other));
+      }
+    });
+    for (const Failure& failure : failures) EXPECT_FALSE(failure.has_failed) << failure.text;
+  }
+  EXPECT_EQ(open_descriptors(), before);
+}
+
+TEST(FdExchange, RanksThatDoNotComeAreListedOnBothSides) {
+  const JobKey job = derive_job_key("s", random_nonce());
+  const std::vector<Rank> ranks = {Rank(0), Rank(1), Rank(2), Rank(3)};
+  for (const auto& [rank, missing] : std::vector<std::pair<int, std::string>>{{0, "ranks 1, 2, 3"}, {3, "rank"}}) {
+    const UniqueFd own = memory_that_says("x");
+    const Failure failure =
+        failure_of([&, r = rank] { exchange_fds(exchange_of(job, Rank(r), ranks), own.get(), deadline_in(100ms)); });
+    EXPECT_EQ(failure.kind, ErrorKind::deadline) << failure.text;
+    EXPECT_TRUE(failure.names(missing)) << failure.text;
+  }
+}
+
+TEST(FdExchange, WrongKeyGetsNoDescriptor) {
+  JobKey job = derive_job_key("s", random_nonce());
+  JobKey forged = job;
+  forged.key[0] ^= std::byte{1};
+  const std::vector<Rank> ranks = {Rank(0), Rank(1)};
+  const auto failures = run_ranks(2, [&](int rank) {
+    const UniqueFd own = memory_that_says("x");
+    exchange_fds(exchange_of(rank == 0 ? job : forged, Rank(rank), ranks), own.get(), deadline_in(300ms));
+  });
+  EXPECT_EQ(failures[0].kind, ErrorKind::deadline) << failures[0].text;
+  EXPECT_EQ(failures[1].kind, ErrorKind::mismatch) << failures[1].text;
+}
+
+TEST(FdExchange, StrangersOnTheSocketDoNotDisturb) {
+  const JobKey job = derive_job_key("s", random_nonce());
+  const std::vector<Rank> ranks = {Rank(0), Rank(1)};
+  const std::string name = "tilewire-" + job.nonce_hex() + "-0-arena 0";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::copy(name.begin(), name.end(), address.sun_path + 1);
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  std::atomic<bool> are_strangers_in{false};
+  const auto failures = run_ranks(3, [&](int rank) {
+    if (rank == 2) {
+      std::vector<UniqueFd> strangers;
+      while (strangers.size() < 3) {
+        UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+        if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), size) == 0) strangers.push_back(std::move(fd));
+      }
+      EXPECT_EQ(::send(strangers[0].get(), "junk", 4, MSG_NOSIGNAL), 4);
+      const std::string long_junk(4000, 'x');
+      EXPECT_EQ(::send(strangers[1].get(), long_junk.data(), long_junk.size(), MSG_NOSIGNAL), 4000);
+      are_strangers_in = true;
+      std::this_thread::sleep_for(200ms);
+      return;
+    }
+    const UniqueFd own = memory_that_says("memory of " + std::to_string(rank));
+    while (rank == 1 && !are_strangers_in) std::this_thread::sleep_for(1ms);
+    const auto fds = exchange_fds(exchange_of(job, Rank(rank), ranks), own.get(), deadline_in(5s));
+    EXPECT_EQ(content(fds[static_cast<size_t>(1 - rank)].get()), "memory of " + std::to_string(1 - rank));
+  });
+  for (const Failure& failure : failures) EXPECT_FALSE(failure.has_failed) << failure.text;
+}
+
+TEST(FdExchange, PollEndsTheWait) {
+  const JobKey job = derive_job_key("s", random_nonce());
+  for (const int rank : {0, 1}) {
+    FdExchange exchange = exchange_of(job, Rank(rank), {Rank(0), Rank(1)});
+    exchange.poll = [] { throw Error(ErrorKind::peer_lost, {.what = "rank 5 is lost"}); };
+    const UniqueFd own = memory_that_says("x");
+    const SteadyTime start = steady_now();
+    EXPECT_EQ(failure_of([&] { exchange_fds(exchange, own.get(), deadline_in(20s)); }).kind, ErrorKind::peer_lost);
+    EXPECT_LT(steady_now() - start, 5s);
+  }
+}
+
+TEST(FdExchange, BadArgumentsAreNamed) {
+  const JobKey job = derive_job_key("s", random_nonce());
+  const UniqueFd own = memory_that_says("x");
+  const auto kind = [&](const FdExchange& exchange, int fd) {
+    return failure_of([&] { exchange_fds(exchange, fd, deadline_in(100ms)); }).kind;
+  };
+  EXPECT_EQ(kind(exchange_of(job, Rank(3), {Rank(0)}), own.get()), ErrorKind::invalid_argument);
+  EXPECT_EQ(kind(exchange_of(job, Rank(0), {Rank(0)}), -1), ErrorKind::invalid_argument);
+  FdExchange exchange = exchange_of(job, Rank(0), {Rank(0)});
+  exchange.purpose = std::string(33, 'p');
+  EXPECT_EQ(kind(exchange, own.get()), ErrorKind::invalid_argument);
+}
+
+}  // namespace
+}  // namespace tilewire

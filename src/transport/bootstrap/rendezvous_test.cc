@@ -1,0 +1,241 @@
+#include "transport/bootstrap/rendezvous.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include "transport/bootstrap/bootstrap_fixture.h"
+#include "transport/bootstrap/handshake.h"
+
+namespace tilewire {
+namespace {
+
+using Change = std::function<void(RendezvousOptions&)>;
+
+// All ranks with one of them changed; what each threw.
+std::vector<Failure> run_with(int world_size, int changed_rank, const Change& change) {
+  const std::string address = free_address();
+  return run_ranks(world_size, [&](int rank) {
+    RendezvousOptions options = rank_options(rank, world_size, address);
+    if (rank == changed_rank) change(options);
+    rendezvous(options);
+  });
+}
+
+void expect_all(const std::vector<Failure>& failures, ErrorKind kind, const std::vector<std::string>& parts) {
+  for (size_t rank = 0; rank < failures.size(); ++rank) {
+    EXPECT_TRUE(failures[rank].has_failed) << "rank " << rank;
+    EXPECT_EQ(failures[rank].kind, kind) << "rank " << rank << ": " << failures[rank].text;
+    for (const std::string& part : parts) {
+      EXPECT_TRUE(failures[rank].names(part))
+          << "rank " << rank << " does not name '" << part << "': " << failures[rank].text;
+    }
+  }
+}
+
+TEST(Rendezvous, AnyNumberOfRanksComesTogetherByPort) {
+  for (const int world_size : {1, 2, 3, 8}) {
+    const std::string address = free_address();
+    std::vector<Rendezvous> results(static_cast<size_t>(world_size));
+    const auto failures = run_ranks(world_size, [&](int rank) {
+      results[static_cast<size_t>(rank)] = rendezvous(rank_options(rank, world_size, address));
+    });
+    for (const Failure& failure : failures) EXPECT_FALSE(failure.has_failed) << failure.text;
+    for (const Rendezvous& result : results) {
+      EXPECT_EQ(result.job.nonce, results[0].job.nonce);
+      EXPECT_EQ(result.job.key, results[0].job.key);
+      ASSERT_EQ(result.hosts.size(), static_cast<size_t>(world_size));
+      EXPECT_EQ(group_by_host(result.hosts).size(), 1u);
+    }
+  }
+}
+
+TEST(Rendezvous, StoreCarriesAddressNonceAndAMadeSecret) {
+  MemoryStore store;
+  std::vector<Rendezvous> results(3);
+  const auto failures = run_ranks(3, [&](int rank) {
+    RendezvousOptions options = rank_options(rank, 3, "");
+    options.secret.clear();
+    options.store = &store;
+    results[static_cast<size_t>(rank)] = rendezvous(options);
+  });
+  for (const Failure& failure : failures) EXPECT_FALSE(failure.has_failed) << failure.text;
+  EXPECT_EQ(results[1].job.key, results[0].job.key);
+  EXPECT_NE(results[0].job.key, derive_job_key("", results[0].job.nonce).key);
+  EXPECT_NE(results[0].address_reason.find("127.0.0.1"), std::string::npos);
+}
+
+TEST(Rendezvous, IPv6LoopbackWorks) {
+  uint16_t port = 0;
+  const Failure no_ipv6 = failure_of([&] { port = local_port(listen_on({"::1", 0}).get()); });
+  if (no_ipv6.has_failed) GTEST_SKIP() << no_ipv6.text;
+  const std::string address = HostPort{"::1", port}.to_text();
+  for (const Failure& failure : run_ranks(2, [&](int rank) { rendezvous(rank_options(rank, 2, address)); })) {
+    EXPECT_FALSE(failure.has_failed) << failure.text;
+  }
+}
+
+TEST(Rendezvous, PortInUseIsNamed) {
+  const UniqueFd holder = listen_on({"127.0.0.1", 0});
+  const std::string port = std::to_string(local_port(holder.get()));
+  const Failure failure = failure_of([&] { rendezvous(rank_options(0, 2, "127.0.0.1:" + port)); });
+  EXPECT_EQ(failure.kind, ErrorKind::resource);
+  EXPECT_TRUE(failure.names("port " + port)) << failure.text;
+}
+
+TEST(Rendezvous, DifferentOptionIsToldToAllWithBothValues) {
+  const auto failures = run_with(3, 2, [](auto& options) { options.agreed_options = "window=8\nchunk_bytes=1024\n"; });
+  expect_all(failures, ErrorKind::mismatch, {"'window=4' on ranks 0, 1", "'window=8' on rank 2"});
+}
+
+TEST(Rendezvous, DifferentLibraryVersionIsToldToAll) {
+  const auto failures = run_with(3, 1, [](auto& options) { options.library_version = "1.1"; });
+  expect_all(failures, ErrorKind::mismatch, {"library version", "'1.0' on ranks 0, 2", "'1.1' on rank 1"});
+}
+
+TEST(Rendezvous, DifferentWorldSizeIsToldToAll) {
+  const auto failures = run_with(3, 1, [](auto& options) { options.world_size = 4; });
+  expect_all(failures, ErrorKind::mismatch, {"world size", "'3' on ranks 0, 2", "'4' on rank 1"});
+}
+
+TEST(Rendezvous, SameRankTwiceIsToldToAll) {
+  const auto failures = run_with(3, 2, [](auto& options) { options.rank = Rank(1); });
+  expect_all(failures, ErrorKind::mismatch, {"rank 1 came twice"});
+}
+
+TEST(Rendezvous, WrongSecretIsToldToAll) {
+  const auto failures = run_with(3, 2, [](auto& options) { options.secret = "another"; });
+  expect_all(failures, ErrorKind::mismatch, {"rank 2", "another secret than rank 0"});
+}
+
+TEST(Rendezvous, WrongSecretOfRankZeroIsToldToAll) {
+  const auto failures = run_with(3, 0, [](auto& options) { options.secret = "another"; });
+  expect_all(failures, ErrorKind::mismatch, {"another secret than rank 0"});
+}
+
+TEST(Rendezvous, WrongJobNonceIsToldToAll) {
+  const Nonce other = random_nonce();
+  const auto failures = run_with(2, 1, [&](auto& options) { options.expected_nonce = other; });
+  expect_all(failures, ErrorKind::mismatch, {"job nonce", to_hex(other)});
+}
+
+TEST(Rendezvous, RankOutsideTheJobIsRefusedAtOnce) {
+  EXPECT_EQ(failure_of([] { rendezvous(rank_options(2, 2, "127.0.0.1:1")); }).kind, ErrorKind::invalid_argument);
+  EXPECT_EQ(failure_of([] { rendezvous(rank_options(-1, 2, "127.0.0.1:1")); }).kind, ErrorKind::invalid_argument);
+  EXPECT_EQ(failure_of([] { rendezvous(rank_options(0, 0, "127.0.0.1:1")); }).kind, ErrorKind::invalid_argument);
+}
+
+TEST(Rendezvous, MissingRanksAreListedOnEveryRankThatCame) {
+  const std::string address = free_address();
+  const SteadyTime start = steady_now();
+  std::vector<Failure> failures = run_ranks(3, [&](int rank) {
+    RendezvousOptions options = rank_options(rank, 5, address);
+    options.connect_deadline = 1500ms;
+    rendezvous(options);
+  });
+  EXPECT_LT(steady_now() - start, 4s);
+  expect_all(failures, ErrorKind::deadline, {"ranks 3, 4 did not come"});
+}
+
+TEST(Rendezvous, RankWhoseDeadlineEndsEarlyStillNamesTheMissing) {
+  const std::string address = free_address();
+  const auto failures = run_ranks(2, [&](int rank) {
+    RendezvousOptions options = rank_options(rank, 3, address);
+    if (rank == 1) options.connect_deadline = 1200ms;
+    rendezvous(options);
+  });
+  expect_all(failures, ErrorKind::deadline, {"rank 2 did not come"});
+}
+
+TEST(Rendezvous, MissingRankZeroIsNamedWithItsAddress) {
+  const std::string address = free_address();
+  RendezvousOptions options = rank_options(1, 2, address);
+  options.connect_deadline = 200ms;
+  const Failure failure = failure_of([&] { rendezvous(options); });
+  EXPECT_EQ(failure.kind, ErrorKind::deadline);
+  EXPECT_TRUE(failure.names("rank 0 did not come") && failure.names(address)) << failure.text;
+}
+
+TEST(Rendezvous, StrangersWithJunkOrSilenceDoNotDisturb) {
+  const std::string address = free_address();
+  const HostPort root = parse_host_port(address);
+  std::vector<Rendezvous> results(2);
+  std::vector<UniqueFd> strangers;
+  std::thread rank0([&] { results[0] = rendezvous(rank_options(0, 2, address)); });
+  const SteadyTime until = deadline_in(5s);
+  while (strangers.size() < 4 && steady_now() < until) {
+    Connected connected = try_connect("127.0.0.1", root.port, until);
+    if (connected.fd.is_open()) strangers.push_back(std::move(connected.fd));
+  }
+  ASSERT_EQ(strangers.size(), 4u);
+  const std::string junk = "GET / HTTP/1.1\r\nHost: somebody\r\n\r\n";
+  EXPECT_GT(::send(strangers[0].get(), junk.data(), junk.size(), MSG_NOSIGNAL), 0);
+  MessageSocket half(std::move(strangers[1]), "rank 0", kMaxHandshakeBytes);  // right at first, then silent
+  half.send(static_cast<uint16_t>(HandshakeType::hello), Hello{.rank = Rank(1)}.pack(), until);
+  strangers[2].reset();
+  const Failure failure = failure_of([&] { results[1] = rendezvous(rank_options(1, 2, address)); });
+  rank0.join();
+  EXPECT_FALSE(failure.has_failed) << failure.text;
+  EXPECT_EQ(results[0].job.key, results[1].job.key);
+  EXPECT_GE(results[0].strangers, 1);
+}
+
+TEST(Rendezvous, OtherProtocolVersionIsNamedOnBothSides) {
+  const std::string address = free_address();
+  Failure root_failure;
+  std::thread rank0([&] { root_failure = failure_of([&] { rendezvous(rank_options(0, 2, address)); }); });
+  MessageSocket socket;
+  const SteadyTime until = deadline_in(5s);
+  while (!socket.is_open() && steady_now() < until) {
+    Connected connected = try_connect("127.0.0.1", parse_host_port(address).port, until);
+    if (connected.fd.is_open()) socket = MessageSocket(std::move(connected.fd), "rank 0", kMaxHandshakeBytes);
+  }
+  Bytes hello = Hello{.protocol_version = 77, .rank = Rank(1)}.pack();
+  hello.resize(hello.size() + 5);  // a later version may say more
+  socket.send(static_cast<uint16_t>(HandshakeType::hello), hello, until);
+  const Message answer = socket.receive(until);
+  EXPECT_EQ(RootChallenge::unpack(answer.payload).protocol_version, kProtocolVersion);
+  rank0.join();
+  EXPECT_EQ(root_failure.kind, ErrorKind::mismatch);
+  EXPECT_TRUE(root_failure.names("protocol version is 77 on rank 1 and 1 on rank 0")) << root_failure.text;
+}
+
+TEST(Rendezvous, OtherProtocolVersionOfRankZeroIsNamed) {
+  const UniqueFd listener = listen_on({"127.0.0.1", 0});
+  Failure failure;
+  const std::string address = HostPort{"127.0.0.1", local_port(listener.get())}.to_text();
+  std::thread rank1([&] { failure = failure_of([&] { rendezvous(rank_options(1, 2, address)); }); });
+  ASSERT_TRUE(wait_ready(listener.get(), POLLIN, deadline_in(5s)));
+  MessageSocket socket(accept_from(listener.get()).fd, "rank 1", kMaxHandshakeBytes);
+  socket.receive(deadline_in(5s));
+  socket.send(static_cast<uint16_t>(HandshakeType::challenge), RootChallenge{.protocol_version = 9}.pack(),
+              deadline_in(5s));
+  rank1.join();
+  EXPECT_EQ(failure.kind, ErrorKind::mismatch);
+  EXPECT_TRUE(failure.names("protocol version is 1 on rank 1 and 9 on rank 0")) << failure.text;
+}
+
+TEST(Rendezvous, TwoJobsAtOnceDoNotMeet) {
+  const std::string first = free_address(), second = free_address();
+  std::vector<Rendezvous> results(4);
+  const auto failures = run_ranks(
+      4, [&](int i) { results[static_cast<size_t>(i)] = rendezvous(rank_options(i % 2, 2, i < 2 ? first : second)); });
+  for (const Failure& failure : failures) EXPECT_FALSE(failure.has_failed) << failure.text;
+  EXPECT_EQ(results[0].job.nonce, results[1].job.nonce);
+  EXPECT_EQ(results[2].job.nonce, results[3].job.nonce);
+  EXPECT_NE(results[0].job.nonce, results[2].job.nonce);
+}
+
+TEST(Rendezvous, ForgedVerdictIsNotBelieved) {
+  HandshakeKeys keys;
+  random_bytes(keys.from_rank);
+  const Bytes verdict = RosterVerdict{.is_accepted = true}.pack();
+  HandshakeKeys others = keys;
+  others.key[0] ^= std::byte{1};
+  EXPECT_NE(keys.verdict_proof(verdict), others.verdict_proof(verdict));
+  EXPECT_NE(keys.verdict_proof(verdict), keys.join_proof(verdict));
+  EXPECT_NE(keys.root_proof(), keys.join_proof({}));
+}
+
+}  // namespace
+}  // namespace tilewire
