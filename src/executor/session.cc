@@ -320,10 +320,21 @@ void Session::wait_for_calls() const {
   while (is_in_call_ && steady_now() < limit) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
+// The last call's done words may still be on their way to ranks that wait for them. They need no peer's consent, only its
+// memory, so this is short; a rank that died keeps nobody.
+void Session::await_sent() const {
+  const SteadyTime limit = deadline_in(std::chrono::seconds(1));
+  while (proxy_ && !proxy_->has_fault() && !control_->aborted() && load_sent(arena_->base()) < epoch_ &&
+         steady_now() < limit) {
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+}
+
 // Order: nobody runs, nothing is sent, nothing is registered, then memory goes.
 void Session::close() noexcept {
   const std::lock_guard lock(close_mutex_);
   if (is_closed_.exchange(true)) return;
+  if (!is_in_call_) await_sent();
   // A call of another thread leaves by the abort word.
   if (arena_) raise_abort(arena_->base());
   for (int i = 0; is_in_call_ && i < 10'000; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));

@@ -129,6 +129,7 @@ class Session {
   std::vector<Rank> remote_members() const;
   void register_new_ranges();
   void after_growth();
+  void await_sent() const;
   ArenaLayout layout() const;
 
   Options options_;

@@ -114,6 +114,7 @@ TEST(AgGemmSimulation, ASmallCallIsCleanInEveryOrder) {
       const SimReport report = run_exhaustive(calls.program, options, 200000);
       EXPECT_TRUE(report.ok()) << report.text();
       EXPECT_TRUE(report.is_complete) << report.states;
+      printf("%ld\n", report.states);
     }
   }
 }
