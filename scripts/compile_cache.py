@@ -3,8 +3,10 @@
 import concurrent.futures
 import hashlib
 import json
+import math
 import os
 import subprocess
+import time
 
 
 def compile_flags(root):
@@ -13,13 +15,20 @@ def compile_flags(root):
     return [*flags, "-isystem/usr/local/include/eigen3", "-isystem/usr/include/eigen3"]
 
 
-def run_all(commands):
-    """Runs {key: command} on all cores; yields (key, finished process) as they end."""
+def run_all(commands, budget_s=None):
+    """Runs {key: command} on all cores; yields (key, finished process) as they end.
+
+    Once the budget of seconds is spent no further command is started; those left come with None.
+    """
+    end = math.inf if budget_s is None else time.monotonic() + budget_s
+
+    def run(command):
+        if time.monotonic() > end:
+            return None
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        running = {
-            pool.submit(subprocess.run, command, capture_output=True, text=True, check=False): key
-            for key, command in commands.items()
-        }
+        running = {pool.submit(run, command): key for key, command in commands.items()}
         for future in concurrent.futures.as_completed(running):
             yield running[future], future.result()
 
@@ -42,15 +51,15 @@ class CompileCache:
         return entry is not None and entry["digest"] == self._digest(entry["files"])
 
     def remember(self, source):
-        """Notes that the source passed as it now is."""
+        """Notes in build/lint that the source passed as it now is."""
         command = ["g++", "-MM", "-x", "c++", *compile_flags(self._root), str(source)]
         listed = subprocess.run(command, capture_output=True, text=True, check=False)
         if listed.returncode == 0:
             names = listed.stdout.split(":", 1)[1].replace("\\\n", " ").split()
             self._passed[str(source)] = {"files": names, "digest": self._digest(names)}
+            self._save()
 
-    def save(self):
-        """Writes what is remembered to build/lint."""
+    def _save(self):
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._path.write_text(json.dumps(self._passed), encoding="utf-8")
 

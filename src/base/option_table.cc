@@ -50,7 +50,7 @@ std::string number_text(OptionKind kind, long double value) {
 }
 
 std::string number_rule_text(OptionKind kind, const Allowed& allowed) {
-  const std::string ends = number_text(kind, allowed.low) + " to " + number_text(kind, allowed.high);
+  std::string ends = number_text(kind, allowed.low) + " to " + number_text(kind, allowed.high);
   if (allowed.rule == Rule::power_of_two) return "a power of two, " + ends;
   if (allowed.rule == Rule::multiple_of) return fmt::format("a multiple of {}, {}", bytes_text(allowed.step), ends);
   return ends;
