@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <thread>
 
 #include "base/log.h"
@@ -20,12 +21,18 @@ namespace {
 constexpr const char* kVersion = TILEWIRE_VERSION;
 
 std::chrono::milliseconds milliseconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1e3) + (seconds > 0 ? 1 : 0));
+  return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(seconds * 1e3)));
 }
 
 int32_t default_workers(int64_t ranks_here) {
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
   return static_cast<int32_t>(std::max<int64_t>(1, cores / std::max<int64_t>(1, ranks_here)));
+}
+
+void throw_if_cancelled(const SessionSetup& setup) {
+  if (setup.is_cancelled == nullptr || !*setup.is_cancelled) return;
+  throw Error(ErrorKind::aborted, {.what = "the communicator's creation was cancelled",
+                                   .where = fmt::format("rank {}", setup.options.rank)});
 }
 
 }  // namespace
@@ -57,7 +64,8 @@ void Session::join(const SessionSetup& setup) {
                                   .library_version = kVersion,
                                   .agreed_options = options_.agreement_text() + "\ngemm=" + to_string(gemm_variant_),
                                   .address = {.interface = options_.interface},
-                                  .connect_deadline = milliseconds(options_.connect_deadline_s)});
+                                  .connect_deadline = milliseconds(options_.connect_deadline_s),
+                                  .poll = [&setup] { throw_if_cancelled(setup); }});
   control_ = std::make_unique<ControlConnection>(
       std::move(joined),
       ControlOptions{.heartbeat = std::chrono::milliseconds(options_.heartbeat_ms),

@@ -15,7 +15,7 @@ namespace tilewire::ag_gemm {
 // A row of calls on one arena, and the tables that their models point into.
 class Simulation {
  public:
-  Simulation(TopologyTables topology, const ArenaLayout& arena, Epoch first_epoch = 1);
+  Simulation(TopologyTables topology, const ArenaLayout& arena, Epoch first_epoch = 2);
 
   // `choices` holds one plan for all ranks or one for each. `own_in_user[r]` (empty: none): rank r's input lies in the user
   // area. Throws as check_plan() does.
