@@ -54,10 +54,14 @@ class Search {
       case SimStep::publish_sent: return true;
       case SimStep::post: return options_.network == SimNetwork::counted || program_.rings == 1;
       case SimStep::work: return !touches_memory(world, event.index);
-      case SimStep::land:
-      case SimStep::complete: return false;
+      case SimStep::land: return message(world, event).has_data_landed;     // only its flag is left
+      case SimStep::complete: return message(world, event).pieces.empty();  // no source that could be overwritten
     }
     return false;
+  }
+
+  static const Message& message(const World& world, const SimEvent& event) {
+    return world.messages()[static_cast<size_t>(event.index)];
   }
 
   bool touches_memory(const World& world, int32_t agent) const {

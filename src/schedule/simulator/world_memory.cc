@@ -70,10 +70,10 @@ void World::explain_read(int32_t agent, const Place& place, const Segment& expec
     kind = ViolationKind::overwritten;
   } else {
     for (const Segment& s : memory(place).segments()) {
-      if (s.content != expected.content) continue;
-      if (s.origin == expected.origin) continue;
+      const bool is_here = s.content == expected.content && s.origin != expected.origin;
+      if (!is_here && s.previous != expected.content) continue;
       kind = ViolationKind::wrong_slot;
-      elsewhere = fmt::format("; it lies at {}..{}", s.begin, s.end);
+      elsewhere = fmt::format("; it {} at {}..{}", is_here ? "lies" : "lay", s.begin, s.end);
       break;
     }
     const bool is_same_call = seen.content != 0 && call_of(seen.content) == call_of(expected.content);
