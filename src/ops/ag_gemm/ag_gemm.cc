@@ -36,8 +36,10 @@ Report Operation::run(const Arguments& arguments, const Problem* fixed) {
   HostOperands operands;
   try {
     check_arguments(arguments, session_.topology().ranks, session_.rank());
-    call.begin(make_problem(arguments, {}).text());
-    problem = make_problem(arguments, agree_rows(call, arguments));
+    problem = make_problem(arguments, arguments.rows.counts);
+    const bool exchanges = arguments.rows.policy == Rows::Policy::exchange;
+    call.begin(exchanges ? problem.text() + " (own rows; counts are exchanged)" : problem.text());
+    if (exchanges) problem = make_problem(arguments, call.exchange("row counts", arguments.a.rows));
     if (fixed != nullptr) check_fixed(problem, *fixed);
     prepared = &prepare(problem, arguments.plan_json);
     operands = make_operands(arguments, problem);
@@ -98,15 +100,6 @@ Problem Operation::make_problem(const Arguments& arguments, const std::vector<in
   for (const MatrixView& b : arguments.b) problem.cols.push_back(b.cols);
   problem.validate();
   return problem;
-}
-
-std::vector<int64_t> Operation::agree_rows(Call& call, const Arguments& arguments) const {
-  switch (arguments.rows.policy) {
-    case Rows::Policy::same: return {};
-    case Rows::Policy::given: return arguments.rows.counts;
-    case Rows::Policy::exchange: return call.exchange("row counts", arguments.a.rows);
-  }
-  return {};
 }
 
 Operation::Prepared& Operation::prepare(const Problem& problem, const std::string& plan_json) {

@@ -23,7 +23,7 @@ namespace tilewire::ag_gemm {
 struct Rows {
   enum class Policy {
     same,      // as many as this one
-    given,     // `counts`
+    given,     // `counts`, which is empty otherwise
     exchange,  // counts travel over the control connection: about one round trip a call, host only
   };
   Policy policy = Policy::same;
@@ -79,7 +79,6 @@ class Operation {
     std::unique_ptr<ScheduleTables> tables;
   };
   Problem make_problem(const Arguments& arguments, const std::vector<int64_t>& rows) const;
-  std::vector<int64_t> agree_rows(Call& call, const Arguments& arguments) const;
   Prepared& prepare(const Problem& problem, const std::string& plan_json);
   void agree(Call& call, const Problem& problem, const Plan& plan);
   void place_input(Schedule& schedule, const MatrixView& a) const;
