@@ -1,9 +1,75 @@
 """Tilewire: fused compute-and-communication operations over several ranks.
 
-Importing this package is cheap: it loads neither numpy nor anything of the command line. The demo's parts
-(`tilewire.encoder`, `tilewire.checker`, `tilewire.timeline`) are imported on their own.
+    import tilewire as tw
+
+    with tw.init() as comm:                # rank and size from torchrun, mpirun, srun or tilewire run
+        y = tw.all_gather_matmul(a, w)     # all_gather(a) @ w
+
+Importing this package is cheap: the compiled core and numpy are loaded with the first name that needs them.
 """
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tilewire.all_gather import AllGatherMatmul, all_gather_matmul
+    from tilewire.communicator import CallReport, Communicator, Trace, init
+    from tilewire.errors import (
+        Aborted,
+        Closed,
+        DeadlineError,
+        Error,
+        InternalError,
+        InvalidArgument,
+        Mismatch,
+        PeerLost,
+        Refused,
+        ResourceError,
+        Unavailable,
+    )
+    from tilewire.plans import Plan, plan_all_gather_matmul
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Aborted",
+    "AllGatherMatmul",
+    "CallReport",
+    "Closed",
+    "Communicator",
+    "DeadlineError",
+    "Error",
+    "InternalError",
+    "InvalidArgument",
+    "Mismatch",
+    "PeerLost",
+    "Plan",
+    "Refused",
+    "ResourceError",
+    "Trace",
+    "Unavailable",
+    "all_gather_matmul",
+    "init",
+    "plan_all_gather_matmul",
+]
+
+_HOMES = {
+    "tilewire.all_gather": ("AllGatherMatmul", "all_gather_matmul"),
+    "tilewire.communicator": ("CallReport", "Communicator", "Trace", "init"),
+    "tilewire.plans": ("Plan", "plan_all_gather_matmul"),
+}
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'tilewire' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULE_OF.get(name, "tilewire.errors")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

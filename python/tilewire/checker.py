@@ -33,7 +33,7 @@ EXACT_LIMIT = 2**24
 
 @dataclass(frozen=True)
 class Worst:
-    """The element with the largest error in units of its tolerance."""
+    """The element with the largest error in units of its tolerance (among equals: the largest error)."""
 
     index: tuple[int, int]
     tile: tuple[int, int]
@@ -189,7 +189,7 @@ class _Comparison:
         self._result, self._reference, self._tolerance = result, reference, tolerance
         self._rows, self._tile = rows, tile
         self._worst: Worst | None = None
-        self._worst_score = -1.0
+        self._worst_score = (-1.0, -1.0)  # in units of the tolerance, then as it is
         self._unordered = 0
         self._bad = 0
         self._bad_tiles: list[tuple[int, int]] = []
@@ -258,9 +258,12 @@ class _Comparison:
     def _judge(self, top: int, got: Array, expected: Array, error: Array, allowed: Array | float) -> None:
         with np.errstate(divide="ignore", invalid="ignore"):
             score = np.where(error > 0, error / allowed, 0.0)
-        row, column = divmod(int(score.argmax()), score.shape[1])
-        if score[row, column] > self._worst_score:
-            self._worst_score = float(score[row, column])
+        # Where nothing at all is allowed every error scores infinity: then the largest error is the worst.
+        highest = score.max()
+        row, column = divmod(int(np.where(score == highest, error, -1.0).argmax()), score.shape[1])
+        badness = (float(highest), float(error[row, column]))
+        if badness > self._worst_score:
+            self._worst_score = badness
             limit = allowed[row, column] if isinstance(allowed, np.ndarray) else allowed
             self._worst = Worst(
                 (top + row, column),

@@ -11,7 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tilewire.checker import Report, check_gathered, check_matmul, compare, is_exact, matmul_reference, source_of
+from tilewire.checker import (
+    Report,
+    check_gathered,
+    check_matmul,
+    compare,
+    is_exact,
+    matmul_reference,
+    matmul_tolerance,
+    source_of,
+)
 from tilewire.coded_data import coded_bias, coded_rows, coded_weight, poisoned
 from tilewire.linear import Array, local_matmul
 
@@ -236,6 +245,13 @@ def test_accumulating_in_sixteen_bits_exceeds_the_tolerance(dtype: Any) -> None:
     for term in range(512):
         c += np.outer(a[:, term], b[term])
     assert not check_matmul(c, a, b).ok
+
+
+@pytest.mark.parametrize("dtype", [BF16, np.float16])
+def test_rounding_of_the_output_allows_half_a_step(dtype: Any) -> None:
+    one = np.ones((1, 1))
+    allowed = matmul_tolerance(one, one, 0, np.dtype(dtype))
+    assert allowed[0, 0] == pytest.approx(float(ml_dtypes.finfo(dtype).eps) / 2, rel=1e-3)
 
 
 @pytest.mark.parametrize(("dtype", "steps"), [(BF16, 2), (np.float16, 3), (np.float32, 40)])

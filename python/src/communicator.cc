@@ -1,0 +1,132 @@
+#include <tilewire/communicator.h>
+
+#include <nanobind/stl/map.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <optional>
+
+#include "python/src/bindings.h"
+#include "python/src/interruption.h"
+
+namespace nb = nanobind;
+
+namespace tilewire {
+namespace {
+
+// Runs a blocking part of `comm`. Ctrl-C ends the communicator on all ranks, so that nobody waits for this one.
+void run_on(const std::shared_ptr<Communicator>& comm, const char* what, const std::function<void()>& work) {
+  run_interruptible(work, [comm, what] { comm->abort(std::string("interrupted in ") + what); });
+}
+
+// Asks the store again and again, for it knows nothing of signals: its get() waits a moment and may give None.
+std::string get(const nb::object& store, const std::string& key, double timeout_s, const std::atomic<bool>& is_cancelled) {
+  const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
+  while (!is_cancelled) {
+    const nb::gil_scoped_acquire acquire;
+    const nb::object value = store.attr("get")(key);
+    if (!value.is_none()) {
+      const auto bytes = nb::cast<nb::bytes>(value);
+      return std::string(bytes.c_str(), bytes.size());
+    }
+    if (std::chrono::steady_clock::now() > limit) {
+      throw Error(ErrorKind::deadline, {.what = "rank 0 has put nothing into the launcher's store", .where = "init",
+                                        .values = "key " + key, .advice = "see the output of rank 0"});
+    }
+  }
+  throw Error(ErrorKind::aborted, {.what = "the communicator's creation was cancelled", .where = "init"});
+}
+
+CommunicatorHandle init(const std::map<std::string, std::string>& settings, std::optional<nb::object> store) {
+  Options options = Options::from_environment();
+  for (const auto& [name, value] : settings) options.set(name, value);
+  std::atomic<bool> is_cancelled{false};
+  StoreFunctions functions;
+  if (store) {
+    functions.set = [&store](const std::string& key, const std::string& value) {
+      const nb::gil_scoped_acquire acquire;
+      store->attr("set")(key, nb::bytes(value.data(), value.size()));
+    };
+    functions.get = [&](const std::string& key, double timeout_s) { return get(*store, key, timeout_s, is_cancelled); };
+  }
+  std::optional<Communicator> comm;
+  run_interruptible([&] { comm.emplace(Communicator::init(options, store ? &functions : nullptr, &is_cancelled)); },
+                    [&] { is_cancelled = true; });
+  return CommunicatorHandle(std::move(*comm));
+}
+
+std::vector<nb::bytes> all_gather_bytes(const CommunicatorHandle& comm, const nb::bytes& mine) {
+  const std::string own(mine.c_str(), mine.size());
+  std::vector<std::string> all;
+  run_on(comm.shared(), "all_gather_bytes", [&] { all = comm->all_gather_bytes(own); });
+  std::vector<nb::bytes> out;
+  for (const std::string& bytes : all) out.emplace_back(bytes.data(), bytes.size());
+  return out;
+}
+
+}  // namespace
+
+nb::dict to_dict(const WorkEvent& e) {
+  nb::dict row;
+  row["rank"] = e.rank;
+  row["role"] = e.role;
+  row["worker"] = e.worker;
+  row["name"] = e.name;
+  row["work"] = e.work;
+  row["source"] = e.source;
+  row["t_begin_ns"] = e.t_begin_ns;
+  row["t_wait_ns"] = e.t_wait_ns;
+  row["t_end_ns"] = e.t_end_ns;
+  row["bytes"] = e.bytes;
+  row["link"] = e.link;
+  return row;
+}
+
+void add_communicator(nb::module_& m) {
+  m.def("init", &init, nb::arg("settings"), nb::arg("store").none());
+  m.def("transports", [] {
+    std::vector<nb::tuple> rows;
+    for (const TransportInfo& t : transports(Options::from_environment())) {
+      rows.push_back(nb::make_tuple(t.name, t.purpose, t.why_unavailable));
+    }
+    return rows;
+  });
+  nb::class_<CommunicatorHandle>(m, "Communicator", nb::is_weak_referenceable())
+      .def_prop_ro("rank", [](const CommunicatorHandle& c) { return c->rank(); })
+      .def_prop_ro("world_size", [](const CommunicatorHandle& c) { return c->world_size(); })
+      .def_prop_ro("node", [](const CommunicatorHandle& c) { return c->node(); })
+      .def_prop_ro("local_rank", [](const CommunicatorHandle& c) { return c->local_rank(); })
+      .def_prop_ro("nodes", [](const CommunicatorHandle& c) { return c->nodes(); })
+      .def_prop_ro("layout", [](const CommunicatorHandle& c) { return c->layout(); })
+      .def_prop_ro("transport", [](const CommunicatorHandle& c) { return c->transport(); })
+      .def_prop_ro("is_closed", [](const CommunicatorHandle& c) { return c->is_closed(); })
+      .def("option", [](const CommunicatorHandle& c, const std::string& name) { return c->options().get(name); })
+      .def("barrier", [](const CommunicatorHandle& c) { run_on(c.shared(), "barrier", [&] { c->barrier(); }); })
+      .def("all_gather_bytes", &all_gather_bytes)
+      .def("check", [](const CommunicatorHandle& c) { c->check(); })
+      .def("synchronize",
+           [](const CommunicatorHandle& c) { run_on(c.shared(), "synchronize", [&] { c->synchronize(); }); })
+      .def("close", [](const CommunicatorHandle& c) { c->close(); }, nb::call_guard<nb::gil_scoped_release>())
+      .def("forget", &CommunicatorHandle::forget)
+      .def("abort", [](const CommunicatorHandle& c, const std::string& why) { c->abort(why); })
+      .def("refuse_call",
+           [](const CommunicatorHandle& c, const std::string& op, const std::string& what, const std::string& values,
+              const std::string& limit, const std::string& advice) {
+             c->refuse_call(op, {.what = what, .where = {}, .values = values, .limit = limit, .advice = advice});
+           })
+      .def("start_trace", [](const CommunicatorHandle& c) { c->start_trace(); })
+      .def("stop_trace", [](const CommunicatorHandle& c) { c->stop_trace(); })
+      .def("trace_events",
+           [](const CommunicatorHandle& c) {
+             std::vector<nb::dict> rows;
+             for (const WorkEvent& e : c->trace_events()) rows.push_back(to_dict(e));
+             return rows;
+           })
+      .def("write_trace", [](const CommunicatorHandle& c, const std::string& path) { c->write_trace(path); });
+}
+
+}  // namespace tilewire

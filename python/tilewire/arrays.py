@@ -1,0 +1,244 @@
+"""Arrays of several libraries, seen as numpy arrays over the same memory; no element is copied.
+
+numpy arrays are taken as they are (bf16 by ml_dtypes), torch tensors and anything else with `__dlpack__` become views.
+Functions raise `InvalidArgument` that names the argument.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewire import _core
+from tilewire.errors import InvalidArgument
+
+Array: TypeAlias = NDArray[Any]
+
+_DTYPES: dict[str, Any] = {
+    "bf16": np.dtype(ml_dtypes.bfloat16),
+    "fp16": np.dtype(np.float16),
+    "fp32": np.dtype(np.float32),
+}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_WORDS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+_DTYPES_TEXT = "bf16, fp16 or fp32"
+
+
+def numpy_dtype(dtype: Any, name: str) -> Any:
+    """The numpy dtype of "bf16", "bfloat16", a numpy dtype or a torch dtype."""
+    if not isinstance(dtype, str) and type(dtype).__module__ == "torch":
+        dtype = str(dtype).removeprefix("torch.")
+    if isinstance(dtype, str):
+        dtype = _DTYPES.get(_WORDS.get(dtype, dtype), dtype)
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found not in _NAMES:
+        raise InvalidArgument(f"{name} is not supported", values=f"{name} = {dtype}", limit=f"must be {_DTYPES_TEXT}")
+    return found
+
+
+def dtype_name(dtype: Any) -> str:
+    """ "bf16", "fp16" or "fp32" of a numpy dtype that `numpy_dtype` gave."""
+    return _NAMES[dtype]
+
+
+def is_torch(x: Any) -> bool:
+    """Whether x is a torch tensor; does not import torch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(x, torch.Tensor)
+
+
+def as_numpy(x: Any, name: str) -> Array:
+    """A numpy array over the memory of x, any strides, of one of the three dtypes in native byte order."""
+    if is_torch(x):
+        return _from_torch(x, name)
+    if isinstance(x, np.ndarray):
+        return _checked(x, name)
+    if hasattr(x, "__dlpack__"):
+        return _from_dlpack(x, name)
+    if hasattr(x, "__array_interface__"):
+        return _checked(np.asarray(x), name)
+    raise InvalidArgument(
+        f"{name} is no array",
+        values=f"{name} is a {type(x).__name__}",
+        limit="must be a numpy array, a torch tensor or an object with __dlpack__",
+    )
+
+
+def as_input(x: Any, name: str, ndim: int = 2) -> Array:
+    """`as_numpy` for what is read: with `ndim` dimensions, and copied where its elements do not lie on their own size."""
+    array = as_numpy(x, name)
+    if array.ndim != ndim:
+        raise InvalidArgument(
+            f"{name} has the wrong number of dimensions",
+            values=f"{name} has shape {list(array.shape)}",
+            limit=f"must have {ndim}",
+        )
+    return array if _is_aligned(array) else np.array(array, order="C", copy=True)
+
+
+def as_output(x: Any, name: str) -> Array:
+    """`as_numpy` for what is written."""
+    array = as_numpy(x, name)
+    if array.ndim != 2:
+        raise InvalidArgument(
+            f"{name} has the wrong number of dimensions",
+            values=f"{name} has shape {list(array.shape)}",
+            limit="must have 2",
+        )
+    if not array.flags.writeable:
+        raise InvalidArgument(f"{name} is read-only", advice="pass an array that can be written, or leave out away")
+    if not _is_aligned(array):
+        raise InvalidArgument(
+            f"{name} is not aligned",
+            values=f"{name} has strides {list(array.strides)} bytes",
+            limit=f"address and strides must be multiples of {array.itemsize} bytes",
+        )
+    return array
+
+
+def bias_values(x: Any, name: str, columns: int) -> Array:
+    """[columns] contiguous fp32 values; bf16 and fp16 ones lose nothing."""
+    array = as_input(x, name, ndim=1)
+    if array.shape[0] != columns:
+        raise InvalidArgument(
+            f"{name} has the wrong length",
+            values=f"{name} has {array.shape[0]} values, its weight has {columns} columns",
+            limit="must be equal",
+        )
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def matrix(array: Array) -> _core.Matrix:
+    """What the compiled core takes. The array must live as long as it is used."""
+    item = array.itemsize
+    rows, cols = array.shape
+    strides = (array.strides[0] // item, array.strides[1] // item)
+    return _core.Matrix(address(array), (rows, cols), strides, _NAMES[array.dtype])
+
+
+def address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def new_like(example: Any, shape: Sequence[int], dtype: Any) -> Any:
+    """Uninitialised memory of the library of `example`: torch for torch, numpy for all else."""
+    if is_torch(example):
+        torch: Any = sys.modules["torch"]
+        return torch.empty(tuple(shape), dtype=_torch_dtype(dtype))
+    return np.empty(tuple(shape), dtype)
+
+
+def arena_array(core: _core.Communicator, shape: Sequence[int], dtype: Any) -> Any:
+    """An array over memory of the communicator's arena."""
+    wanted = numpy_dtype(dtype, "dtype")
+    bytes_ = int(np.prod(shape, dtype=np.int64)) * wanted.itemsize
+    block = _core.ArenaBlock(core, bytes_)
+    array = _over(block, block.address, tuple(shape), None, wanted, read_only=False)
+    return _to_torch(array) if type(dtype).__module__ == "torch" else array
+
+
+class _Memory:
+    """Lets numpy see memory that `owner` keeps alive."""
+
+    def __init__(self, owner: Any, interface: dict[str, Any]) -> None:
+        self.owner = owner
+        self.__array_interface__ = interface
+
+
+def _over(
+    owner: Any, at: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: Any, read_only: bool
+) -> Array:
+    interface = {
+        "version": 3,
+        "shape": shape,
+        "strides": strides,
+        "typestr": f"<u{dtype.itemsize}",
+        "data": (at, read_only),
+    }
+    return np.asarray(_Memory(owner, interface)).view(dtype)
+
+
+def _checked(array: Array, name: str) -> Array:
+    if isinstance(array, np.ma.MaskedArray):
+        raise InvalidArgument(f"{name} is a masked array", advice=f"pass {name}.filled(...)")
+    if array.dtype not in _NAMES or not array.dtype.isnative:
+        raise _wrong_dtype(name, array.dtype)
+    return array
+
+
+def _wrong_dtype(name: str, dtype: Any) -> InvalidArgument:
+    return InvalidArgument(
+        f"{name} has a dtype that is not supported", values=f"{name} is {dtype}", limit=f"must be {_DTYPES_TEXT}"
+    )
+
+
+def _is_aligned(array: Array) -> bool:
+    return address(array) % array.itemsize == 0 and all(stride % array.itemsize == 0 for stride in array.strides)
+
+
+def _wrong_device(name: str, device: Any) -> InvalidArgument:
+    return InvalidArgument(
+        f"{name} is not in host memory",
+        values=f"{name} is on {device}",
+        limit="this build runs CPU ranks",
+        advice=f"pass {name}.cpu()",
+    )
+
+
+def _from_torch(x: Any, name: str) -> Array:
+    torch: Any = sys.modules["torch"]
+    if x.device.type != "cpu":
+        raise _wrong_device(name, x.device)
+    if x.layout != torch.strided:
+        raise InvalidArgument(f"{name} is not dense", values=f"layout {x.layout}", advice=f"pass {name}.to_dense()")
+    if x.requires_grad and torch.is_grad_enabled():
+        raise InvalidArgument(
+            f"{name} requires grad",
+            limit="this call records no gradient",
+            advice=f"pass {name}.detach(), or call under torch.no_grad()",
+        )
+    if x.dtype not in (torch.bfloat16, torch.float16, torch.float32):
+        raise _wrong_dtype(name, x.dtype)
+    x = x.detach()
+    if x.dtype == torch.bfloat16:
+        array: Array = x.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return array
+    array = x.numpy()
+    return array
+
+
+def _torch_dtype(dtype: Any) -> Any:
+    torch: Any = sys.modules["torch"]
+    return {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}[_NAMES[dtype]]
+
+
+def _to_torch(array: Array) -> Any:
+    torch: Any = sys.modules["torch"]
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _from_dlpack(x: Any, name: str) -> Array:
+    device = getattr(x, "__dlpack_device__", None)
+    if device is not None and device()[0] != 1:  # kDLCPU
+        raise _wrong_device(name, f"DLPack device {tuple(map(int, device()))}")
+    try:
+        foreign = _core.ForeignArray(x)
+    except (TypeError, BufferError, RuntimeError) as error:
+        raise InvalidArgument(f"{name} cannot be taken over by DLPack", values=str(error).splitlines()[0]) from error
+    if not foreign.is_on_cpu:
+        raise _wrong_device(name, foreign.device)
+    dtype = _DTYPES.get(foreign.dtype)
+    if dtype is None:
+        raise _wrong_dtype(name, foreign.dtype)
+    strides = tuple(stride * dtype.itemsize for stride in foreign.strides)
+    return _over(foreign, foreign.address, tuple(foreign.shape), strides, dtype, read_only=True)

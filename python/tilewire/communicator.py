@@ -1,0 +1,287 @@
+"""The communicator: the ranks of one job, joined. `tilewire.init()` makes one."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from tilewire import _core, stores
+from tilewire.errors import Error, InvalidArgument
+from tilewire.trace_events import Event, as_events, write_events
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# Communicators of this process that are not closed. A strong reference: `init()` alone must be enough to make calls.
+_open: list[Communicator] = []
+
+
+@dataclass(frozen=True)
+class CallReport:
+    """What the last call of a communicator did on this rank."""
+
+    seconds: float
+    predicted_s: float  # by the plan's cost model
+    bytes_by_link: Mapping[
+        str, int
+    ]  # payload: "copy" inside this rank, "node" to local peers, "network" to other nodes
+    plan_json: str
+
+
+class Trace:
+    """The timeline of the calls made while it records; see `Communicator.trace`."""
+
+    def __init__(self, core: _core.Communicator) -> None:
+        self._core = core
+        self._first = 0
+        self._events: list[Event] | None = None
+
+    def start(self) -> None:
+        """Records from the next call on. Not during a call."""
+        self._first = len(self._core.trace_events())
+        self._events = None
+        self._core.start_trace()
+
+    def stop(self) -> None:
+        """Ends the recording. Idempotent."""
+        if self._events is None:
+            self._core.stop_trace()
+            self._events = as_events(self._core.trace_events()[self._first :])
+
+    @property
+    def events(self) -> list[Event]:
+        """This rank's events so far, by time."""
+        return as_events(self._core.trace_events()[self._first :]) if self._events is None else self._events
+
+    def write(self, path: Path) -> None:
+        """Writes the events for `tilewire trace`; OSError names a path that cannot be written."""
+        write_events(self.events, path)
+
+    def __enter__(self) -> Trace:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+class Communicator:
+    """The ranks of one job. Made by `tilewire.init()`; a context manager that closes it.
+
+    One call at a time; `close()` and the properties may be used from any thread. After a failed call the communicator is
+    dead: every later call raises what it died of, `close()` needs no peer, and `init()` may make a new one.
+    """
+
+    def __init__(self, core: _core.Communicator) -> None:
+        self._core = core
+        self._pid = os.getpid()
+        self._last_call: CallReport | None = None
+        # Read once, so that they can be asked for after close().
+        self._rank, self._world_size = core.rank, core.world_size
+        self._node, self._local_rank, self._nodes = core.node, core.local_rank, core.nodes
+        self._layout, self._transport = core.layout, core.transport
+
+    @property
+    def rank(self) -> int:
+        return self._rank
+
+    @property
+    def world_size(self) -> int:
+        return self._world_size
+
+    @property
+    def node(self) -> int:
+        """Number of this rank's node."""
+        return self._node
+
+    @property
+    def local_rank(self) -> int:
+        """Number of this rank within its node."""
+        return self._local_rank
+
+    @property
+    def nodes(self) -> int:
+        return self._nodes
+
+    @property
+    def layout(self) -> str:
+        """Ranks of each node: "2+2"."""
+        return self._layout
+
+    @property
+    def transport(self) -> str:
+        """Name of what moves chunks between nodes; "none" on one node."""
+        return self._transport
+
+    @property
+    def is_closed(self) -> bool:
+        return self._core.is_closed
+
+    @property
+    def last_call(self) -> CallReport:
+        """What the last call did on this rank; `InvalidArgument` before the first one."""
+        if self._last_call is None:
+            raise InvalidArgument("no call was made yet", where=f"rank {self._rank}")
+        return self._last_call
+
+    def option(self, name: str) -> str:
+        """The text of an option by its name; "(set)" or "" for a secret."""
+        return self._core.option(name)
+
+    def barrier(self) -> None:
+        """Waits for all ranks. Over the control connection: for set-up and tests, not for speed.
+
+        Raises `DeadlineError` that lists the ranks that did not come, and what the communicator died of.
+        """
+        self._core.barrier()
+
+    def all_gather_bytes(self, mine: bytes) -> list[bytes]:
+        """Every rank's bytes, by rank; lengths may differ. Over the control connection, as `barrier`."""
+        return self._core.all_gather_bytes(bytes(mine))
+
+    def check(self) -> None:
+        """Raises what the communicator died of, or `Closed`."""
+        self._core.check()
+
+    def synchronize(self) -> None:
+        """Waits for calls in flight (on CPU ranks a call has ended when it returns), then does what `check` does."""
+        self._core.synchronize()
+
+    def close(self) -> None:
+        """Ends this rank's part of the communicator. Idempotent, needs no peer, takes below a second.
+
+        A call of another thread ends with an error. Arrays of `empty()` stay readable.
+        """
+        if self._pid == os.getpid():
+            self._core.close()
+        if self in _open:
+            _open.remove(self)
+
+    def empty(self, shape: int | Sequence[int], dtype: Any = "bf16") -> Any:
+        """An uninitialised array in the communicator's arena: as the `a` of a call it is sent from where it lies.
+
+        `dtype` is bf16, fp16 or fp32 as a name, a numpy dtype (gives a numpy array) or a torch dtype (gives a torch
+        tensor). The array keeps its memory and may outlive the communicator. Raises `ResourceError` when
+        user_arena_reserve_bytes has no room for it.
+        """
+        from tilewire.arrays import arena_array
+
+        lengths = [shape] if isinstance(shape, int) else list(shape)
+        if any(isinstance(one, bool) or not hasattr(one, "__index__") or one < 0 for one in lengths):
+            raise InvalidArgument("shape has a bad length", values=f"shape = {shape}", limit="integers, none negative")
+        return arena_array(self._core, [int(one) for one in lengths], dtype)
+
+    def trace(self) -> Trace:
+        """The timeline of calls: `with comm.trace() as timeline: ...`, or its `start()` and `stop()`; then `.events`."""
+        return Trace(self._core)
+
+    @contextmanager
+    def _refusing(self, op: str) -> Iterator[None]:
+        """Checks of this rank before a call: an error is told to the other ranks, which may wait for this one."""
+        try:
+            yield
+        except Exception as error:
+            if isinstance(error, Error):
+                self._core.refuse_call(op, error.what, error.values, error.limit, error.advice)
+            else:
+                self._core.refuse_call(op, f"{type(error).__name__}: {error}", "", "", "")
+            raise
+
+    def _note(self, report: _core.CallReport) -> None:
+        moved = {"copy": report.copy_bytes, "node": report.node_bytes, "network": report.network_bytes}
+        self._last_call = CallReport(report.seconds, report.predicted_s, moved, report.plan_json)
+
+    def __enter__(self) -> Communicator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        leaves_in_order = error is None or isinstance(error, (SystemExit, GeneratorExit))
+        if not leaves_in_order and not self.is_closed and self._pid == os.getpid():
+            # The others may be in a call that this rank will never make: tell them why instead of leaving silently.
+            self._core.abort(f"left by an exception: {type(error).__name__}: {error}")
+        self.close()
+
+    def __repr__(self) -> str:
+        state = ", closed" if self.is_closed else ""
+        return f"<tilewire.Communicator rank {self._rank} of {self._world_size}, nodes {self._layout}{state}>"
+
+
+def init(
+    rank: int | None = None,
+    world_size: int | None = None,
+    rendezvous: str | None = None,
+    *,
+    layout: str | Sequence[int] | None = None,
+    secret: str | None = None,
+    store: Any = None,
+    **options: Any,
+) -> Communicator:
+    """Joins the ranks of a job. Collective: returns when all have come.
+
+    What is left out comes from the launcher: torchrun, mpirun, srun or `tilewire run`, by their environment variables.
+    Without any launcher it is a job of one rank.
+
+    `rendezvous` is "host:port" of rank 0, which listens there. `store` takes its place: an object with `set(key, value)`
+    and `get(key)`, and where get does not wait, `wait(keys, timeout)`, as torch.distributed's stores have; the address
+    and a secret travel through it. Under torchrun its own store is used.
+    `layout` is the ranks of each node, "2,2" or [2, 2]; without it, nodes are hosts. `secret` is shared by all ranks and
+    proves them to one another. All other options by name: see docs/options.md, where each has its TILEWIRE_ variable.
+
+    The communicator is also the default of calls without `comm=` while it is the only open one.
+
+    Raises on every rank: `DeadlineError` (lists the ranks that did not come), `Mismatch` (names who differs and both
+    values), `InvalidArgument` (an unknown option, with the nearest known one), `ResourceError` (a port in use, memory).
+    """
+    given = {"rank": rank, "world_size": world_size, "rendezvous": rendezvous, "secret": secret, **options}
+    if layout is not None:
+        given["layout"] = layout if isinstance(layout, str) else ",".join(map(str, layout))
+    settings = {name: _text(value) for name, value in given.items() if value is not None}
+    if "layout" in settings:
+        settings["layout"] = settings["layout"].replace("+", ",")
+    found = stores.find_store(store, settings)
+    comm = Communicator(_core.init(settings, found))
+    _open.append(comm)
+    return comm
+
+
+def default_communicator(comm: Communicator | None) -> Communicator:
+    """`comm`, or the only open communicator; `InvalidArgument` when there is none or more than one."""
+    if comm is not None:
+        if not isinstance(comm, Communicator):
+            raise InvalidArgument("comm is no communicator", values=f"comm is a {type(comm).__name__}")
+        return comm
+    if len(_open) == 1:
+        return _open[0]
+    raise InvalidArgument(
+        "there is no default communicator",
+        values=f"{len(_open)} communicators are open",
+        limit="must be 1",
+        advice="pass comm=" if _open else "call tilewire.init() first",
+    )
+
+
+def _text(value: Any) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+@atexit.register
+def _close_all() -> None:
+    for comm in list(_open):
+        comm.close()
+
+
+def _forget_all() -> None:
+    """In a forked child: the communicators are the parent's, whose threads and peers are not here."""
+    for comm in _open:
+        comm._core.forget()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_forget_all)
