@@ -25,6 +25,13 @@ void ControlConnection::Monitor::throw_abort() const {
   throw Error(abort_->kind, {.what = abort_->text, .where = fmt::format("rank {}", joined_.rank.value)});
 }
 
+void ControlConnection::Monitor::throw_if_forked() const {
+  if (is_of_this_process()) return;
+  throw Error(ErrorKind::closed, {.what = "the communicator belongs to the process that this one was forked from",
+                                  .where = fmt::format("rank {}", joined_.rank.value),
+                                  .advice = "create a communicator in the child, or use spawn instead of fork"});
+}
+
 void ControlConnection::Monitor::throw_if_dead(const Lock&) const {
   if (abort_) throw_abort();
   if (phase_ == Phase::running) return;
@@ -81,6 +88,7 @@ void ControlConnection::Monitor::start_gather(Lock& lock, const GatherTag& tag, 
 }
 
 std::vector<Bytes> ControlConnection::Monitor::allgather(const GatherTag& tag, Bytes mine, SteadyTime deadline) {
+  throw_if_forked();
   const SteadyTime start = steady_now();
   Lock lock(mutex_);
   check_gather_size(tag, mine.size());
@@ -112,6 +120,7 @@ void ControlConnection::Monitor::expire_gather(Lock& lock, const GatherTag& tag,
 }
 
 void ControlConnection::Monitor::begin_call(uint64_t call, std::string description) {
+  throw_if_forked();
   Lock lock(mutex_);
   throw_if_dead(lock);
   if (const Verdict verdict = ledger_.begin_call(call, clipped(std::move(description)))) {
@@ -120,6 +129,7 @@ void ControlConnection::Monitor::begin_call(uint64_t call, std::string descripti
 }
 
 void ControlConnection::Monitor::enter_call(uint64_t call) {
+  throw_if_forked();
   Lock lock(mutex_);
   throw_if_dead(lock);
   if (const Verdict verdict = ledger_.enter_call(call)) raise_and_throw(lock, *verdict);
@@ -153,6 +163,7 @@ std::optional<AbortNotice> ControlConnection::Monitor::aborted() {
 }
 
 void ControlConnection::Monitor::throw_if_aborted() {
+  throw_if_forked();
   const Lock lock(mutex_);
   throw_if_dead(lock);
 }

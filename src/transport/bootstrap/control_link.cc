@@ -112,7 +112,7 @@ void ControlLink::write(Line& line, const OnLost& on_lost) {
   if (!line.socket.is_open()) return;
   try {
     line.socket.flush();
-    if (line.socket.queued_bytes() <= kMaxQueuedBytes) return;
+    if (line.socket.queued_bytes() <= std::max(kMaxQueuedBytes, 4 * limits_.max_message_bytes)) return;
     lose(line, fmt::format("it takes nothing any more, {} bytes wait for it", line.socket.queued_bytes()), on_lost);
     drop(line);
   } catch (const Error&) {

@@ -16,6 +16,8 @@ namespace {
 constexpr std::chrono::milliseconds kFinishLimit{200};
 constexpr size_t kRecordOverheadBytes = size_t{1} << 20;  // texts and lengths beside a gather's contributions
 
+constexpr size_t kMostGatherBytes = size_t{1} << 30;  // a message's length has 32 bits
+
 // Signals (Ctrl-C) are for the application's threads.
 class SignalsBlocked {
  public:
@@ -33,11 +35,18 @@ class SignalsBlocked {
 };
 
 const ControlOptions& checked(const ControlOptions& options) {
-  if (options.heartbeat.count() > 0 && options.death >= 2 * options.heartbeat) return options;
-  throw Error(ErrorKind::invalid_argument, {.what = "the control connection would take live ranks for dead",
-                                            .values = fmt::format("heartbeat {} ms, death after {} ms",
-                                                                  options.heartbeat.count(), options.death.count()),
-                                            .limit = "death must be at least two heartbeats"});
+  if (options.heartbeat.count() <= 0 || options.death < 2 * options.heartbeat) {
+    throw Error(ErrorKind::invalid_argument, {.what = "the control connection would take live ranks for dead",
+                                              .values = fmt::format("heartbeat {} ms, death after {} ms",
+                                                                    options.heartbeat.count(), options.death.count()),
+                                              .limit = "death must be at least two heartbeats"});
+  }
+  if (options.max_gather_bytes > kMostGatherBytes) {
+    throw Error(ErrorKind::invalid_argument, {.what = "the limit of a gather does not fit a message",
+                                              .values = fmt::format("{} bytes", options.max_gather_bytes),
+                                              .limit = fmt::format("at most {} bytes", kMostGatherBytes)});
+  }
+  return options;
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ class ControlConnection::Monitor {
   bool is_root() const { return joined_.rank == Rank(0); }
   [[noreturn]] void throw_abort() const;
   void throw_if_dead(const Lock& lock) const;
+  void throw_if_forked() const;  // before the lock, which the parent may have held
   void post(ControlRecord record);
   void raise(const CallFault& fault);
   [[noreturn]] void raise_and_throw(Lock& lock, const CallFault& fault);

@@ -151,6 +151,7 @@ TEST(ControlProcess, ForkedChildThatDestroysItsCopyDoesNotDisturb) {
   scene.before_ready = [](ControlConnection& control, int) {
     const pid_t child = ::fork();
     if (child == 0) {
+      if (failure_of([&] { control.barrier("from a child", deadline_in(5s)); }).kind != ErrorKind::closed) ::_exit(1);
       control.close();
       control.~ControlConnection();
       ::_exit(7);

@@ -272,6 +272,7 @@ class Exchange {
   void accept_guests() {
     while (true) {
       UniqueFd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!socket.is_open() && (errno == EMFILE || errno == ENFILE)) throw_system(exchange_, "descriptors ran out");
       if (!socket.is_open()) return;
       guests_.push_back({std::move(socket), {&exchange_, exchange_.rank, {}, {}, {}}, false});
     }

@@ -6,7 +6,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 
 #include "transport/bootstrap/bootstrap_fixture.h"
 
@@ -27,6 +29,14 @@ std::string content(int fd) {
 
 FdExchange exchange_of(const JobKey& job, Rank rank, std::vector<Rank> ranks) {
   return {.job = job, .rank = rank, .ranks = std::move(ranks), .purpose = "arena 0", .poll = {}};
+}
+
+std::pair<sockaddr_un, socklen_t> socket_name(const JobKey& job, int rank) {
+  const std::string name = "tilewire-" + job.nonce_hex() + "-" + std::to_string(rank) + "-arena 0";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::copy(name.begin(), name.end(), address.sun_path + 1);
+  return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
 }
 
 std::vector<Rank> first_ranks(int count) {
@@ -83,18 +93,17 @@ TEST(FdExchange, WrongKeyGetsNoDescriptor) {
 TEST(FdExchange, StrangersOnTheSocketDoNotDisturb) {
   const JobKey job = derive_job_key("s", random_nonce());
   const std::vector<Rank> ranks = {Rank(0), Rank(1)};
-  const std::string name = "tilewire-" + job.nonce_hex() + "-0-arena 0";
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::copy(name.begin(), name.end(), address.sun_path + 1);
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  const auto [name, name_bytes] = socket_name(job, 0);
+  const sockaddr_un address = name;
+  const socklen_t size = name_bytes;
   std::atomic<bool> are_strangers_in{false};
   const auto failures = run_ranks(3, [&](int rank) {
     if (rank == 2) {
       std::vector<UniqueFd> strangers;
       while (strangers.size() < 3) {
         UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-        if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), size) == 0) strangers.push_back(std::move(fd));
+        if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0)
+          strangers.push_back(std::move(fd));
       }
       EXPECT_EQ(::send(strangers[0].get(), "junk", 4, MSG_NOSIGNAL), 4);
       const std::string long_junk(4000, 'x');
@@ -109,6 +118,44 @@ TEST(FdExchange, StrangersOnTheSocketDoNotDisturb) {
     EXPECT_EQ(content(fds[static_cast<size_t>(1 - rank)].get()), "memory of " + std::to_string(1 - rank));
   });
   for (const Failure& failure : failures) EXPECT_FALSE(failure.has_failed) << failure.text;
+}
+
+TEST(FdExchange, RankThatCaresForNoProofGetsNoDescriptor) {
+  const JobKey job = derive_job_key("s", random_nonce());
+  Failure failure;
+  std::thread low([&] {
+    const UniqueFd own = memory_that_says("secret");
+    const auto exchange = exchange_of(job, Rank(0), {Rank(0), Rank(1)});
+    failure = failure_of([&] { exchange_fds(exchange, own.get(), deadline_in(500ms)); });
+  });
+  const auto [address, size] = socket_name(job, 0);
+  UniqueFd liar;
+  for (const SteadyTime until = deadline_in(5s); steady_now() < until;) {
+    liar.reset(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+    if (::connect(liar.get(), reinterpret_cast<const sockaddr*>(&address), size) == 0) break;
+  }
+  const Bytes hello = ByteWriter().i32(1).raw(Digest{}).take();
+  std::array<std::byte, 256> answer;
+  EXPECT_GT(::send(liar.get(), hello.data(), hello.size(), MSG_NOSIGNAL), 0);
+  EXPECT_EQ(::recv(liar.get(), answer.data(), answer.size(), 0), 64);
+  // A proof of the right size with a descriptor in the same packet.
+  const int fd = liar.get();
+  iovec part{answer.data(), 32};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control.data();
+  message.msg_controllen = control.size();
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  header->cmsg_len = CMSG_LEN(sizeof(int));
+  header->cmsg_level = SOL_SOCKET;
+  header->cmsg_type = SCM_RIGHTS;
+  std::copy_n(reinterpret_cast<const unsigned char*>(&fd), sizeof fd, CMSG_DATA(header));
+  EXPECT_EQ(::sendmsg(liar.get(), &message, MSG_NOSIGNAL), 32);
+  EXPECT_EQ(::recv(liar.get(), answer.data(), answer.size(), 0), 0);  // closed, nothing came
+  low.join();
+  EXPECT_EQ(failure.kind, ErrorKind::deadline) << failure.text;
 }
 
 TEST(FdExchange, PollEndsTheWait) {

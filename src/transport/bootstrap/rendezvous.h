@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,6 +45,7 @@ struct RendezvousOptions {
 
   std::chrono::milliseconds connect_deadline{60'000};
   std::chrono::milliseconds settle{5'000};  // after a difference: how long late ranks may still come to hear of it
+  std::function<void()> poll{};  // called a few times a second while waiting; what it throws ends the rendezvous
 };
 
 // What a rank holds after the rendezvous; ControlConnection takes it over.

@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <thread>
@@ -11,6 +12,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kFirstRetry{5};
 constexpr std::chrono::milliseconds kLastRetry{250};
+constexpr std::chrono::milliseconds kPollPeriod{100};
 constexpr std::chrono::seconds kAttemptLimit{3};  // one connect or one answer; a host that drops packets gives none
 
 uint16_t type_of(HandshakeType type) { return static_cast<uint16_t>(type); }
@@ -20,6 +22,15 @@ struct Greeted {
   Challenge own{};
   RootChallenge root;
 };
+
+// The next message of rank 0, with a look at options.poll now and then.
+Message receive_polling(MessageSocket& socket, const RendezvousOptions& options, SteadyTime deadline) {
+  if (auto message = socket.next()) return *std::move(message);
+  do {
+    if (options.poll) options.poll();
+  } while (!wait_ready(socket.fd(), POLLIN, std::min(deadline, deadline_in(kPollPeriod))) && steady_now() < deadline);
+  return socket.receive(deadline);
+}
 
 // One attempt to connect and exchange challenges; nullopt with the reason when it is worth another one.
 std::optional<Greeted> try_greet(const std::string& literal, const RendezvousOptions& options, const HostPort& root,
@@ -38,7 +49,7 @@ std::optional<Greeted> try_greet(const std::string& literal, const RendezvousOpt
   greeted.own = hello.challenge;
   try {
     greeted.socket.send(type_of(HandshakeType::hello), hello.pack(), until);
-    const Message answer = greeted.socket.receive(until);
+    const Message answer = receive_polling(greeted.socket, options, until);
     if (answer.type != type_of(HandshakeType::challenge)) {
       throw Error(ErrorKind::mismatch, {.what = fmt::format("what answers at {} is no rank 0", root.to_text())});
     }
@@ -56,6 +67,7 @@ Greeted greet_root(const RendezvousOptions& options, const HostPort& root, Stead
   std::chrono::milliseconds pause = kFirstRetry;
   std::string reason;
   do {
+    if (options.poll) options.poll();
     for (const std::string& literal : literals) {
       const SteadyTime until = std::min(deadline, deadline_in(kAttemptLimit));
       if (auto greeted = try_greet(literal, options, root, until, reason)) return *std::move(greeted);
@@ -106,7 +118,7 @@ RosterVerdict await_verdict(MessageSocket& socket, const HandshakeKeys& keys, co
   std::string missing = "not known";
   try {
     while (true) {
-      const Message message = socket.receive(deadline);
+      const Message message = receive_polling(socket, options, deadline);
       if (message.type == type_of(HandshakeType::waiting)) missing = to_text(message.payload);
       if (message.type != type_of(HandshakeType::verdict)) continue;
       const Sealed sealed = Sealed::unpack(message.payload);

@@ -16,9 +16,17 @@ namespace {
 constexpr std::chrono::seconds kHandshakeLimit{10};  // for one connection to prove itself
 constexpr std::chrono::seconds kNewsInterval{1};
 constexpr std::chrono::seconds kVerdictLimit{1};
+constexpr size_t kMaxClaimChars = 300;
 constexpr size_t kMaxPending = 512;  // the oldest connection that has proved nothing makes room
 
 uint16_t type_of(HandshakeType type) { return static_cast<uint16_t>(type); }
+
+// What somebody unknown said, fit for an error text.
+std::string printable(const Bytes& bytes) {
+  std::string text = to_text(bytes).substr(0, kMaxClaimChars);
+  for (char& c : text) c = c >= ' ' && c <= '~' ? c : '?';
+  return text;
+}
 
 bool fill_or_lose(MessageSocket& socket) {
   try {
@@ -41,6 +49,7 @@ Rendezvous RendezvousRoot::run() {
     const SteadyTime now = steady_now();
     if (settle_until_ && now >= *settle_until_) fail_by_difference();
     if (now >= deadline_) fail_by_deadline();
+    if (options_.poll) options_.poll();
     wait_for_events(std::min({deadline_, settle_until_.value_or(deadline_), next_news_}));
     accept_new();
     serve_pending();
@@ -57,15 +66,23 @@ void RendezvousRoot::wait_for_events(SteadyTime until) {
   for (const Arrived& arrived : arrived_) entries.push_back({arrived.socket.fd(), POLLIN, 0});
   for (const Pending& pending : pending_) until = std::min(until, pending.give_up);
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - steady_now()).count();
-  const int ready = ::poll(entries.data(), entries.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 1000)));
+  const int ready = ::poll(entries.data(), entries.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 250)));
   if (ready < 0 && errno != EINTR) {
     fail(ErrorKind::resource, {.what = "rank 0 cannot wait for the other ranks", .values = strerror(errno)});
   }
 }
 
+Accepted RendezvousRoot::accept_or_fail() {
+  try {
+    return accept_from(listener_.get());
+  } catch (const Error& error) {
+    fail(error.kind(), error.parts());
+  }
+}
+
 void RendezvousRoot::accept_new() {
   while (true) {
-    Accepted accepted = accept_from(listener_.get());
+    Accepted accepted = accept_or_fail();
     if (!accepted.fd.is_open()) return;
     if (pending_.size() >= kMaxPending) {
       pending_.erase(pending_.begin());
@@ -123,7 +140,7 @@ RendezvousRoot::Step RendezvousRoot::on_hello(Pending& pending, const Message& m
 
 RendezvousRoot::Step RendezvousRoot::on_join(Pending& pending, const Message& message) {
   if (message.type == type_of(HandshakeType::denial)) {
-    claims_.push_back({pending.claimed, to_text(message.payload)});
+    claims_.push_back({pending.claimed, printable(message.payload)});
     return Step::drop;
   }
   if (message.type != type_of(HandshakeType::join)) return Step::drop;
@@ -178,14 +195,23 @@ bool RendezvousRoot::is_complete() const {
 }
 
 // Ranks that differ are told only after the late ones have had their chance to come and hear of it too. Somebody that
-// could not be authenticated may be a stranger, so it counts only once all missing ranks could be such.
+// could not be authenticated may be a stranger, so claims matter only once every missing rank has been claimed.
 void RendezvousRoot::update_settle() {
   int32_t expected = options_.world_size;
-  for (const Join& join : joins_) expected = std::min(expected, join.world_size);
-  const bool are_all_here = joins_.size() + claims_.size() >= static_cast<size_t>(std::max(expected, 1));
-  if (differences_.empty() && (claims_.empty() || !are_all_here)) return;
-  if (!differences_.empty() && are_all_here) fail_by_difference();
-  if (!settle_until_) settle_until_ = std::min(deadline_, deadline_in(options_.settle));
+  for (const Join& join : joins_) expected = std::min(expected, std::max(join.world_size, 1));
+  if (!differences_.empty() && joins_.size() + claims_.size() >= static_cast<size_t>(expected)) fail_by_difference();
+  if (differences_.empty() && !are_all_missing_claimed()) {
+    settle_until_.reset();
+  } else if (!settle_until_) {
+    settle_until_ = std::min(deadline_, deadline_in(options_.settle));
+  }
+}
+
+bool RendezvousRoot::are_all_missing_claimed() const {
+  const auto missing = missing_ranks(joins_, options_.world_size);
+  return !missing.empty() && std::all_of(missing.begin(), missing.end(), [this](Rank rank) {
+    return std::any_of(claims_.begin(), claims_.end(), [rank](const Claim& claim) { return claim.rank == rank; });
+  });
 }
 
 void RendezvousRoot::fail_by_difference() {

@@ -6,6 +6,7 @@
 
 #include "transport/bootstrap/handshake.h"
 #include "transport/bootstrap/rendezvous.h"
+#include "transport/bootstrap/socket.h"
 
 namespace tilewire {
 
@@ -39,6 +40,7 @@ class RendezvousRoot {
 
   void wait_for_events(SteadyTime until);
   void accept_new();
+  Accepted accept_or_fail();
   void serve_pending();
   Step serve(Pending& pending);
   Step on_hello(Pending& pending, const Message& message);
@@ -47,6 +49,7 @@ class RendezvousRoot {
   void tell_who_is_missing();
   bool is_complete() const;
   void update_settle();
+  bool are_all_missing_claimed() const;
   [[noreturn]] void fail(ErrorKind kind, ErrorParts parts);
   [[noreturn]] void fail_by_difference();
   [[noreturn]] void fail_by_deadline();

@@ -6,6 +6,7 @@
 
 #include "transport/bootstrap/bootstrap_fixture.h"
 #include "transport/bootstrap/handshake.h"
+#include "transport/bootstrap/rendezvous_sides.h"
 
 namespace tilewire {
 namespace {
@@ -226,15 +227,74 @@ TEST(Rendezvous, TwoJobsAtOnceDoNotMeet) {
   EXPECT_NE(results[0].job.nonce, results[2].job.nonce);
 }
 
-TEST(Rendezvous, ForgedVerdictIsNotBelieved) {
+// The challenge of the rank 0 at `address`, and the socket to it.
+struct RawRank {
+  MessageSocket socket;
   HandshakeKeys keys;
-  random_bytes(keys.from_rank);
+};
+
+RawRank greet_raw(const std::string& address, int rank, const std::string& secret) {
+  const SteadyTime until = deadline_in(5s);
+  RawRank raw;
+  while (!raw.socket.is_open() && steady_now() < until) {
+    Connected connected = try_connect("127.0.0.1", parse_host_port(address).port, until);
+    if (connected.fd.is_open()) raw.socket = MessageSocket(std::move(connected.fd), "rank 0", kMaxVerdictBytes);
+  }
+  Hello hello{.rank = Rank(rank)};
+  random_bytes(hello.challenge);
+  raw.socket.send(static_cast<uint16_t>(HandshakeType::hello), hello.pack(), until);
+  const RootChallenge root = RootChallenge::unpack(raw.socket.receive(until).payload);
+  raw.keys = {derive_job_key(secret, root.nonce).key, hello.challenge, root.challenge};
+  return raw;
+}
+
+TEST(Rendezvous, RankThatCaresForNoProofIsRefusedAllTheSame) {
+  const std::string address = free_address();
+  Failure failure;
+  std::thread rank0([&] { failure = failure_of([&] { rendezvous(rank_options(0, 2, address)); }); });
+  RawRank liar = greet_raw(address, 1, "guessed");
+  const Bytes join = own_join(rank_options(1, 2, address)).pack();
+  liar.socket.send(static_cast<uint16_t>(HandshakeType::join), Sealed{join, liar.keys.join_proof(join)}.pack(),
+                   deadline_in(5s));
+  rank0.join();
+  EXPECT_EQ(failure.kind, ErrorKind::mismatch) << failure.text;
+  EXPECT_TRUE(failure.names("rank 1") && failure.names("another secret")) << failure.text;
+}
+
+TEST(Rendezvous, ImpostorWithTheWrongSecretDoesNotKeepTheRightRankOut) {
+  const std::string address = free_address();
+  const auto failures = run_ranks(3, [&](int i) {
+    RendezvousOptions options = rank_options(i == 0 ? 0 : 1, 2, address);
+    options.settle = 5s;
+    if (i == 1) options.secret = "of another job";
+    if (i == 2) std::this_thread::sleep_for(300ms);
+    rendezvous(options);
+  });
+  EXPECT_FALSE(failures[0].has_failed) << failures[0].text;
+  EXPECT_EQ(failures[1].kind, ErrorKind::mismatch);
+  EXPECT_FALSE(failures[2].has_failed) << failures[2].text;
+}
+
+TEST(Rendezvous, ForgedVerdictIsNotBelieved) {
+  const UniqueFd listener = listen_on({"127.0.0.1", 0});
+  const std::string address = HostPort{"127.0.0.1", local_port(listener.get())}.to_text();
+  const RendezvousOptions options = rank_options(1, 2, address);
+  Failure failure;
+  std::thread rank1([&] { failure = failure_of([&] { rendezvous(options); }); });
+  ASSERT_TRUE(wait_ready(listener.get(), POLLIN, deadline_in(5s)));
+  MessageSocket socket(accept_from(listener.get()).fd, "rank 1", kMaxHandshakeBytes);
+  const Hello hello = Hello::unpack(socket.receive(deadline_in(5s)).payload);
+  RootChallenge challenge;
+  const HandshakeKeys keys{derive_job_key(options.secret, challenge.nonce).key, hello.challenge, challenge.challenge};
+  challenge.proof = keys.root_proof();
+  socket.send(static_cast<uint16_t>(HandshakeType::challenge), challenge.pack(), deadline_in(5s));
+  socket.receive(deadline_in(5s));
   const Bytes verdict = RosterVerdict{.is_accepted = true}.pack();
-  HandshakeKeys others = keys;
-  others.key[0] ^= std::byte{1};
-  EXPECT_NE(keys.verdict_proof(verdict), others.verdict_proof(verdict));
-  EXPECT_NE(keys.verdict_proof(verdict), keys.join_proof(verdict));
-  EXPECT_NE(keys.root_proof(), keys.join_proof({}));
+  socket.send(static_cast<uint16_t>(HandshakeType::verdict), Sealed{verdict, keys.join_proof(verdict)}.pack(),
+              deadline_in(5s));
+  rank1.join();
+  EXPECT_EQ(failure.kind, ErrorKind::mismatch) << failure.text;
+  EXPECT_TRUE(failure.names("not from rank 0")) << failure.text;
 }
 
 }  // namespace

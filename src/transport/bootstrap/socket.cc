@@ -165,6 +165,11 @@ Accepted accept_from(int listener) {
   SocketAddress address;
   address.size_bytes = sizeof(sockaddr_storage);
   UniqueFd fd(::accept4(listener, address.get(), &address.size_bytes, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd.is_open() && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+    throw Error(ErrorKind::resource, {.what = "no connection can be accepted",
+                                      .values = strerror(errno),
+                                      .advice = "raise the limit of open files (ulimit -n)"});
+  }
   if (!fd.is_open()) return {};
   set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
   return {std::move(fd), HostPort{literal_of(address.get(), address.size_bytes), port_of(address)}.to_text()};

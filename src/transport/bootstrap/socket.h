@@ -16,7 +16,8 @@ namespace tilewire {
 UniqueFd listen_on(const HostPort& host_port);
 uint16_t local_port(int fd);
 
-// The next connection, or a closed descriptor when there is none now (or the one there was went away).
+// The next connection, or a closed descriptor when there is none now (or the one there was went away). Throws
+// Error(resource) when descriptors run out.
 struct Accepted {
   UniqueFd fd;
   std::string peer;  // "10.0.0.7:41234"
