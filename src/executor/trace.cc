@@ -132,28 +132,17 @@ int64_t trace_clock_ns() {
 TraceRing::TraceRing(Rank rank, const char* role, int32_t worker, std::atomic<int64_t>& budget)
     : rank_(rank), role_(role), worker_(worker), budget_(budget) {}
 
-bool TraceRing::take_block() {
-  int64_t left = budget_.load(std::memory_order_relaxed);
-  int64_t granted = 0;
-  do {
-    granted = std::min(left, kBlockEvents);
-    if (granted <= 0) return false;
-  } while (!budget_.compare_exchange_weak(left, left - granted, std::memory_order_relaxed));
-  blocks_.emplace_back().reserve(static_cast<size_t>(granted));
-  room_ = granted;
-  return true;
-}
-
 void TraceRing::add(TraceEvent event) {
-  if (room_ == 0 && !take_block()) {
+  if (budget_.fetch_sub(1, std::memory_order_relaxed) <= 0) {
+    budget_.fetch_add(1, std::memory_order_relaxed);
     ++dropped_;
     return;
   }
   event.rank = rank_.value;
   event.role = role_;
   event.worker = worker_;
+  if (count_ % kBlockEvents == 0) blocks_.emplace_back().reserve(kBlockEvents);
   blocks_.back().push_back(event);
-  --room_;
   ++count_;
 }
 
@@ -162,9 +151,9 @@ void TraceRing::append_to(std::vector<TraceEvent>& events) const {
 }
 
 void TraceRing::clear() {
-  budget_.fetch_add(count_ + room_, std::memory_order_relaxed);
+  budget_.fetch_add(count_, std::memory_order_relaxed);
   blocks_.clear();
-  count_ = room_ = dropped_ = 0;
+  count_ = dropped_ = 0;
 }
 
 TraceLog::TraceLog(Rank rank, int64_t capacity_events)

@@ -43,15 +43,12 @@ class TraceRing {
  private:
   static constexpr int64_t kBlockEvents = 256;
 
-  bool take_block();
-
   Rank rank_;
   const char* role_;
   int32_t worker_;
-  std::atomic<int64_t>& budget_;
-  std::vector<std::vector<TraceEvent>> blocks_;  // blocks, so that no event is ever moved
+  std::atomic<int64_t>& budget_;                 // events that the log still has room for, shared by its rings
+  std::vector<std::vector<TraceEvent>> blocks_;  // so that no event is ever moved
   int64_t count_ = 0;
-  int64_t room_ = 0;  // events left in the last block
   int64_t dropped_ = 0;
 };
 

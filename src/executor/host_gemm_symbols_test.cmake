@@ -1,0 +1,21 @@
+# The files that are compiled for newer processors must define nothing that the linker could merge with code of other
+# files (see host_gemm_loops.h): each defines its HostGemmKernel and no other symbol that others can see.
+set(seen 0)
+foreach(object IN LISTS OBJECTS)
+  if(NOT object MATCHES "host_gemm_(generic|avx2|avx512)\\.")
+    continue()
+  endif()
+  execute_process(COMMAND ${NM} --defined-only --extern-only ${object}
+    OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+  string(STRIP "${output}" output)
+  string(REPLACE "\n" ";" lines "${output}")
+  foreach(line IN LISTS lines)
+    if(NOT line MATCHES "kHostGemm(Generic|Avx2|Avx512)E?$")
+      message(SEND_ERROR "${object} lets others see ${line}")
+    endif()
+  endforeach()
+  math(EXPR seen "${seen} + 1")
+endforeach()
+if(NOT seen EQUAL 3)
+  message(FATAL_ERROR "looked at ${seen} object files, must be 3")
+endif()
