@@ -51,8 +51,8 @@ struct AwaitModel {
   Role start() const { return Role(frame, also_sent); }
 };
 
-// The control agent of a rank, which fills `ring` (-1 where there is no other node). The op adds its own roles in kOpStage
-// and its drain role in kDrainStage.
+// The control agent of a rank, which fills `ring` (-1 where there is no other node). The op adds its own roles in
+// kOpStage and its drain role in kDrainStage.
 inline void add_call_roles(SimCall& call, const CallFrame& frame, int32_t ring, bool also_sent = false) {
   call.add(frame.me, {.role = "begin", .stage = kOpStage, .ring = ring}, BeginModel{frame});
   call.add(frame.me, {.role = "done", .stage = kDoneStage, .ring = ring}, DoneModel{frame});

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "schedule/simulator/world.h"
+#include "schedule/word_text.h"
 
 namespace tilewire {
 namespace {
@@ -22,15 +23,10 @@ std::string agent_text(const Agent& a, int32_t rank) {
   return fmt::format("rank {} {}[{}]", rank, a.place.role, a.place.worker);
 }
 
-std::string word_text(const World& w, int64_t at) {
-  const FlagLayout& flags = w.program().arena.flags;
-  const int64_t stride = w.word_at(1, 0), index = at % stride, rank = at / stride;
-  if (index == stride - 1) return fmt::format("sent at rank {}", rank);
-  if (flags.is_begun(static_cast<uint32_t>(index))) return fmt::format("begun({}) at rank {}", index, rank);
-  if (flags.is_done(static_cast<uint32_t>(index))) return fmt::format("done({}) at rank {}", index - flags.ranks, rank);
-  const int64_t chunk = index - 2 * int64_t{flags.ranks};
-  return fmt::format("chunk word (family {}, source {}, chunk {}) at rank {}", chunk / flags.max_chunks / flags.ranks,
-                     chunk / flags.max_chunks % flags.ranks, chunk % flags.max_chunks, rank);
+std::string place_text(const World& w, int64_t at) {
+  const int64_t stride = w.word_at(1, 0), index = at % stride;
+  const uint32_t word = index == stride - 1 ? FlagLayout::sent() : static_cast<uint32_t>(index);
+  return fmt::format("{} at rank {}", word_text(w.program().arena.flags, word, w.program().family_names), at / stride);
 }
 
 class Explainer {
@@ -72,7 +68,7 @@ class Explainer {
   std::string wait_text(int32_t agent) const {
     const AgentState& s = state(agent);
     return fmt::format("{}, piece of work {}, waits for {} to reach {} (it is {})", agent_text(*s.agent, s.rank),
-                       s.acquired, word_text(w_, s.waits_for), needed(agent), w_.word(s.waits_for).value);
+                       s.acquired, place_text(w_, s.waits_for), needed(agent), w_.word(s.waits_for).value);
   }
   Epoch needed(int32_t agent) const {
     return w_.program().epoch(call_of(state(agent).rank)) - static_cast<Epoch>(w_.current_need(agent).lag);
@@ -108,8 +104,9 @@ class Explainer {
       return -1;
     }
     if (is_published(from, call)) {
-      report(ViolationKind::wait_without_signal, agent,
-             fmt::format("the signal of {}, piece of work {}, was lost", agent_text(*from.what, from.rank), from.piece));
+      report(
+          ViolationKind::wait_without_signal, agent,
+          fmt::format("the signal of {}, piece of work {}, was lost", agent_text(*from.what, from.rank), from.piece));
       return -1;
     }
     if (call_of(from.rank) == call && state(from.agent).agent == from.what && from.piece < state(from.agent).worked) {
@@ -158,10 +155,13 @@ class Explainer {
 
   bool find_call_end(int32_t rank, int32_t ring, int32_t call, Source& found) const {
     if (call < 0) return false;
-    return search(rank, call, [&](const Agent& a, const std::byte* model, const std::byte* cursor) {
-      const Command* c = a.table->command == nullptr ? nullptr : a.table->command(model, cursor);
-      return c != nullptr && c->kind == CommandKind::call_end && a.place.ring == ring;
-    }, found);
+    return search(
+        rank, call,
+        [&](const Agent& a, const std::byte* model, const std::byte* cursor) {
+          const Command* c = a.table->command == nullptr ? nullptr : a.table->command(model, cursor);
+          return c != nullptr && c->kind == CommandKind::call_end && a.place.ring == ring;
+        },
+        found);
   }
 
   bool find_publisher(int64_t word, int32_t call, Source& found) const {

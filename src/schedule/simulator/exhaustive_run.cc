@@ -42,7 +42,7 @@ class Search {
 
  private:
   bool is_over(const World& world) const {
-    return static_cast<int64_t>(seen_.size()) >= max_states_ || !const_cast<World&>(world).report().ok();
+    return static_cast<int64_t>(seen_.size()) >= max_states_ || !world.report().ok();
   }
 
   bool is_taken_at_once(const World& world, const SimEvent& event) const {

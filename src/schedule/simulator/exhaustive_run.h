@@ -2,8 +2,8 @@
 //
 // Steps that can never hide a fault by coming early are taken at once instead of being tried in every place: seeing a
 // word (the window in which data must stay only grows), publishing one or letting it land, taking a command where the
-// network keeps no order, beginning a call. What is tried in every order is when data lands, when work that touches memory
-// ends and when the completions of data come.
+// network keeps no order, beginning a call. What is tried in every order is when data lands, when work that touches
+// memory ends and when the completions of data come.
 #pragma once
 
 #include <cstdint>

@@ -38,11 +38,16 @@ Toy random_calls(uint64_t seed, Epoch first_epoch) {
   for (int i = 0; i < 4; ++i) {
     const int64_t bytes = 16 * (1 + roll(12));
     if (roll(2) == 0) {
-      toy.add_ring_broadcast({.chunks = roll(6), .chunk_bytes = bytes, .read_every = 1 + roll(3), .cursors = {roll(3), roll(3)}});
+      toy.add_ring_broadcast(
+          {.chunks = roll(6), .chunk_bytes = bytes, .read_every = 1 + roll(3), .cursors = {roll(3), roll(3)}});
     } else {
       const int32_t slots = 1 + roll(3);
-      toy.add_window({.chunks = roll(8), .slots = slots, .window = slots, .span = 1 + roll(static_cast<uint64_t>(slots)),
-                      .chunk_bytes = bytes, .cursors = {roll(3), roll(3)}});
+      toy.add_window({.chunks = roll(8),
+                      .slots = slots,
+                      .window = slots,
+                      .span = 1 + roll(static_cast<uint64_t>(slots)),
+                      .chunk_bytes = bytes,
+                      .cursors = {roll(3), roll(3)}});
     }
   }
   return toy;

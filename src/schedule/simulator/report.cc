@@ -8,12 +8,29 @@
 namespace tilewire {
 
 const char* to_string(ViolationKind kind) {
-  static constexpr std::array<const char*, 23> kNames{
-      "read_too_early",      "wrong_slot",       "overwritten",    "source_overwritten",  "outside_half",
-      "tile_twice",          "tile_missing",     "tile_unknown",   "record_unmatched",    "wait_without_signal",
-      "signal_without_wait", "signal_twice",     "cycle",          "held_back",           "done_too_early",
-      "done_set",            "two_ahead",        "missing_call_end", "ring_misuse",       "word_in_flight",
-      "word_went_back",      "not_at_rest",      "bad_command"};
+  static constexpr std::array<const char*, 23> kNames{"read_too_early",
+                                                      "wrong_slot",
+                                                      "overwritten",
+                                                      "source_overwritten",
+                                                      "outside_half",
+                                                      "tile_twice",
+                                                      "tile_missing",
+                                                      "tile_unknown",
+                                                      "record_unmatched",
+                                                      "wait_without_signal",
+                                                      "signal_without_wait",
+                                                      "signal_twice",
+                                                      "cycle",
+                                                      "held_back",
+                                                      "done_too_early",
+                                                      "done_set",
+                                                      "two_ahead",
+                                                      "missing_call_end",
+                                                      "ring_misuse",
+                                                      "word_in_flight",
+                                                      "word_went_back",
+                                                      "not_at_rest",
+                                                      "bad_command"};
   static_assert(static_cast<size_t>(ViolationKind::bad_command) + 1 == kNames.size());
   return kNames[static_cast<size_t>(kind)];
 }

@@ -10,11 +10,11 @@
 namespace tilewire {
 
 enum class ViolationKind : uint8_t {
-  read_too_early,       // a role reads bytes whose data has not landed
-  wrong_slot,           // the data a role expects lies elsewhere
-  overwritten,          // data was replaced before its last reader was through
-  source_overwritten,   // a send source was written before the network had read it
-  outside_half,         // an access outside the half of its call and the user area
+  read_too_early,      // a role reads bytes whose data has not landed
+  wrong_slot,          // the data a role expects lies elsewhere
+  overwritten,         // data was replaced before its last reader was through
+  source_overwritten,  // a send source was written before the network had read it
+  outside_half,        // an access outside the half of its call and the user area
   tile_twice,
   tile_missing,
   tile_unknown,         // a tile number that the call does not have
@@ -46,16 +46,16 @@ struct Violation {
   int64_t word = -1;         // index in the flag area of the rank that waits, or -1
   int64_t begin_bytes = -1;  // range in the arena behind the flag area, or -1
   int64_t end_bytes = -1;
-  std::string text{};        // the whole story, for people
+  std::string text{};  // the whole story, for people
 };
 
 struct SimReport {
   uint64_t seed = 0;           // of a random run
   int64_t pieces_of_work = 0;  // done, over all roles
   int64_t events = 0;
-  int64_t messages = 0;        // posted to the network
-  int64_t states = 0;          // of an exhaustive run: different states seen
-  bool is_complete = true;     // false: the exhaustive run hit its limit of states
+  int64_t messages = 0;     // posted to the network
+  int64_t states = 0;       // of an exhaustive run: different states seen
+  bool is_complete = true;  // false: the exhaustive run hit its limit of states
   std::vector<Violation> violations{};
 
   bool ok() const { return violations.empty(); }

@@ -1,5 +1,5 @@
-// The interface between an op and the simulator. For each role an op has a small model that starts the very iterator which
-// the kernel and the host executor run, and says what a piece of its work touches. A model computes no schedule.
+// The interface between an op and the simulator. For each role an op has a small model that starts the very iterator
+// which the kernel and the host executor run, and says what a piece of its work touches. A model computes no schedule.
 //
 //   struct PushModel {                                        trivially copyable
 //     using Role = PushRole;                                  see schedule/role.h; trivially copyable, its Work too
@@ -29,7 +29,7 @@ struct RoleTable {
   WorkBase (*counts)(const std::byte* cursor) = nullptr;
   Need (*need)(const std::byte* cursor, int32_t i) = nullptr;
   Publish (*publish)(const std::byte* cursor, int32_t i) = nullptr;
-  const Command* (*command)(const std::byte* model, const std::byte* cursor) = nullptr;  // may be null
+  const Command* (*command)(const std::byte* model, const std::byte* cursor) = nullptr;    // may be null
   void (*touch)(const std::byte* model, const std::byte* cursor, Touch& touch) = nullptr;  // may be null
 };
 

@@ -12,8 +12,8 @@ std::string content_text(ContentKey key, Epoch first) {
   const int source = static_cast<int>((key >> 32) & 0xfff);
   const Epoch epoch = first + static_cast<Epoch>(call_of(key));
   if (family == kRecordFamily) return fmt::format("the record of rank {}, call {}", source, epoch);
-  return fmt::format("chunk {} of rank {} (family {}), call {}", static_cast<int32_t>(key & 0xffffffffu), source, family,
-                     epoch);
+  return fmt::format("chunk {} of rank {} (family {}), call {}", static_cast<int32_t>(key & 0xffffffffu), source,
+                     family, epoch);
 }
 
 // Index of the first segment that ends behind `address`.

@@ -34,7 +34,7 @@ std::string content_text(ContentKey key, Epoch first);
 struct Segment {
   int64_t begin = 0;
   int64_t end = 0;
-  int64_t origin = 0;       // address at which the content's first byte would lie
+  int64_t origin = 0;  // address at which the content's first byte would lie
   ContentKey content = 0;
   ContentKey previous = 0;  // what was replaced by it
   int32_t writer = -1;      // rank that brought it here

@@ -29,19 +29,19 @@ enum class SimFault : uint8_t {
 // A rule broken on purpose, to see that the simulator names it.
 struct PlantedFault {
   SimFault fault = SimFault::drop_signal;
-  std::string role;         // which role
-  int32_t rank = -1;        // of which rank, -1 = of all
-  int64_t word = -1;        // only this word, -1 = all (drop_need), the nth (others)
-  int32_t nth = 0;          // of that role in every call: the nth piece of work; -1 = all
+  std::string role;   // which role
+  int32_t rank = -1;  // of which rank, -1 = of all
+  int64_t word = -1;  // only this word, -1 = all (drop_need), the nth (others)
+  int32_t nth = 0;    // of that role in every call: the nth piece of work; -1 = all
 };
 
 struct SimOptions {
   SimNetwork network = SimNetwork::counted;
-  int32_t nics = 1;                  // paths between two ranks; a chunk takes one, by its word
+  int32_t nics = 1;  // paths between two ranks; a chunk takes one, by its word
   SimDistance distance = SimDistance::plan;
   bool has_strict_load_ahead = false;  // a piece of work waits until load_ahead more are acquired, as a role that loads
                                        // and works in one thread does
-  bool flushes_before_wait = true;   // false is a fault: held-back signals stay while the role waits
+  bool flushes_before_wait = true;     // false is a fault: held-back signals stay while the role waits
   bool checks_memory = true;
   int32_t max_violations = 8;
   std::vector<PlantedFault> faults;

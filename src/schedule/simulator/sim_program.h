@@ -1,4 +1,5 @@
-// What the simulator walks: a row of calls on one arena, each with the agents of every rank. Immutable while it is walked.
+// What the simulator walks: a row of calls on one arena, each with the agents of every rank. Immutable while it is
+// walked.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@ namespace tilewire {
 struct AgentPlace {
   const char* role = "";  // a literal
   int32_t worker = 0;
-  int32_t stage = 0;  // begins when all agents of lower stages of its rank and call have finished
-  int32_t ring = -1;  // command ring that it fills, -1 without one
+  int32_t stage = 0;         // begins when all agents of lower stages of its rank and call have finished
+  int32_t ring = -1;         // command ring that it fills, -1 without one
   bool has_cursors = false;  // waits ahead and publishes behind by `cursors`, or what the options put in their place
   Cursors cursors{};
   bool reads_own_writes = false;  // reads what earlier work of its own wrote, so it cannot load ahead at all
@@ -29,7 +30,7 @@ inline constexpr int32_t kOpStage = 0, kDrainStage = 1, kDoneStage = 2, kAwaitSt
 struct Agent {
   AgentPlace place;
   const RoleTable* table = nullptr;
-  size_t model_at = 0;       // into SimCall::models
+  size_t model_at = 0;        // into SimCall::models
   int64_t cursor_offset = 0;  // into the rank's cursor area
 };
 
@@ -81,7 +82,8 @@ struct SimProgram {
   TopologyTables topology;
   ArenaLayout arena;
   Epoch first_epoch = 1;
-  int32_t rings = 0;  // command rings of each rank; every one of them must end every call
+  int32_t rings = 0;                             // command rings of each rank; every one of them must end every call
+  const char* family_names[kWordFamilies] = {};  // of the words, for reports; null where an op has no name for one
   std::vector<SimCall> calls;
 
   int32_t ranks() const { return topology.view().ranks; }

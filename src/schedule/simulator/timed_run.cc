@@ -159,9 +159,15 @@ class Clockwork {
 
   void trace_message(const Message& m, int64_t bytes, double end_s) {
     const FlagLayout& flags = world_.program().arena.flags;
-    TraceEvent t{.rank = m.from, .role = "wire", .worker = static_cast<int32_t>(m.command.word % static_cast<uint32_t>(costs_.nics)),
-                 .name = "record", .source = m.from, .t_begin_ns = to_ns(now_s_), .t_end_ns = to_ns(end_s),
-                 .bytes = bytes, .link = TraceLink::network};
+    TraceEvent t{.rank = m.from,
+                 .role = "wire",
+                 .worker = static_cast<int32_t>(m.command.word % static_cast<uint32_t>(costs_.nics)),
+                 .name = "record",
+                 .source = m.from,
+                 .t_begin_ns = to_ns(now_s_),
+                 .t_end_ns = to_ns(end_s),
+                 .bytes = bytes,
+                 .link = TraceLink::network};
     if (!flags.is_begun(m.command.word)) {
       const int64_t chunk = int64_t{m.command.word} - 2 * int64_t{flags.ranks};
       t.name = "chunk";

@@ -1,9 +1,9 @@
-// The same walk with a clock and a cost model in place of arithmetic: a discrete-event simulation that predicts the time
-// of a call and gives the timeline that a real run would.
+// The same walk with a clock and a cost model in place of arithmetic: a discrete-event simulation that predicts the
+// time of a call and gives the timeline that a real run would.
 //
-// Shared and limited by rate: each rank's egress to and ingress from its local peers, each NIC's egress and ingress, each
-// proxy's commands. An agent does one piece of work after the other. A transfer holds both ends of its link from its
-// begin on, in order of their begins.
+// Shared and limited by rate: each rank's egress to and ingress from its local peers, each NIC's egress and ingress,
+// each proxy's commands. An agent does one piece of work after the other. A transfer holds both ends of its link from
+// its begin on, in order of their begins.
 #pragma once
 
 #include <array>
@@ -20,20 +20,20 @@ namespace tilewire {
 
 struct CostModel {
   Machine machine{};
-  int32_t nics = 1;                 // of each rank; they share machine.network_bytes_per_s, a chunk takes one
-  double command_s = 1e-6;          // of a proxy, for each command and each arrival
+  int32_t nics = 1;                    // of each rank; they share machine.network_bytes_per_s, a chunk takes one
+  double command_s = 1e-6;             // of a proxy, for each command and each arrival
   double worker_copy_bytes_per_s = 0;  // what one agent copies to a peer at most; 0 = as much as the link takes
   bool keeps_trace = false;
-  bool checks_rules = false;        // memory and tiles too, at some cost of the simulation's own time
+  bool checks_rules = false;  // memory and tiles too, at some cost of the simulation's own time
 };
 
 struct TimedReport {
-  SimReport rules;                   // a standstill is told here even when checks_rules is off
-  double seconds = 0;                // from the first rank's begin to the last rank's end
-  std::vector<double> rank_end_s;    // of the last call, by rank
+  SimReport rules;                      // a standstill is told here even when checks_rules is off
+  double seconds = 0;                   // from the first rank's begin to the last rank's end
+  std::vector<double> rank_end_s;       // of the last call, by rank
   std::array<int64_t, 4> link_bytes{};  // by TraceLink
-  double compute_busy_s = 0;         // sum over all agents that make tiles
-  std::vector<TraceEvent> trace;     // by end
+  double compute_busy_s = 0;            // sum over all agents that make tiles
+  std::vector<TraceEvent> trace;        // by end
 };
 
 TimedReport run_timed(const SimProgram& program, const CostModel& costs);

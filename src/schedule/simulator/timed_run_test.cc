@@ -12,8 +12,13 @@ namespace {
 // Round numbers: 1 GB/s everywhere, 1 ms of arithmetic a tile of 1e6 flops, 10 us a network hop.
 CostModel round_costs() {
   CostModel c;
-  c.machine = {.worker_flops = 1e9, .copy_bytes_per_s = 1e9, .node_bytes_per_s = 1e9, .network_bytes_per_s = 1e9,
-               .network_latency_s = 10e-6, .node_latency_s = 1e-6, .step_s = 0};
+  c.machine = {.worker_flops = 1e9,
+               .copy_bytes_per_s = 1e9,
+               .node_bytes_per_s = 1e9,
+               .network_bytes_per_s = 1e9,
+               .network_latency_s = 10e-6,
+               .node_latency_s = 1e-6,
+               .step_s = 0};
   c.command_s = 0;
   c.keeps_trace = true;
   c.checks_rules = true;
@@ -69,9 +74,8 @@ TEST(TimedRun, LinksInsideANodeAreNamedInTheTrace) {
   const Toy toy = ring({2}, 3, 4096);
   const TimedReport r = run_timed(toy.program, round_costs());
   const auto count = [&](const char* role, TraceLink link) {
-    return std::count_if(r.trace.begin(), r.trace.end(), [&](const TraceEvent& t) {
-      return std::string(t.role) == role && t.link == link;
-    });
+    return std::count_if(r.trace.begin(), r.trace.end(),
+                         [&](const TraceEvent& t) { return std::string(t.role) == role && t.link == link; });
   };
   EXPECT_EQ(count("forward", TraceLink::node), 3);
   EXPECT_EQ(count("own", TraceLink::copy), 3);

@@ -18,13 +18,16 @@ void ScriptModel::touch(const ScriptWork& w, Touch& t) const {
 Toy::Toy(const std::vector<int32_t>& ranks_per_node, Epoch first_epoch, int64_t half_bytes) {
   program.topology = TopologyTables::from_layout(ranks_per_node);
   program.arena = {.flags = {.ranks = program.ranks(), .max_chunks = 32},
-                   .half_stride_bytes = half_bytes, .user_stride_bytes = 4096};
+                   .half_stride_bytes = half_bytes,
+                   .user_stride_bytes = 4096};
   program.first_epoch = first_epoch;
   program.rings = ranks_per_node.size() > 1 ? 2 : 0;
 }
 
 CallFrame Toy::frame(Rank me) const {
-  return {.topology = program.topology.view(), .arena = program.arena, .me = me,
+  return {.topology = program.topology.view(),
+          .arena = program.arena,
+          .me = me,
           .epoch = program.epoch(static_cast<int32_t>(program.calls.size()) - 1)};
 }
 
@@ -41,7 +44,9 @@ ScriptPiece Toy::hand_over(Rank from, Rank to, const Access& copy, uint32_t word
   if (program.topology.view().same_node(from, to)) {
     return {.publishes = {{to, word}}, .accesses = {copy}};
   }
-  const Command command{.kind = CommandKind::write, .peer = to, .word = word,
+  const Command command{.kind = CommandKind::write,
+                        .peer = to,
+                        .word = word,
                         .units = static_cast<uint32_t>(copy.from.bytes / kWireUnitBytes),
                         .src_unit = static_cast<uint64_t>(copy.from.offset_bytes / kWireUnitBytes),
                         .dst_unit = static_cast<uint64_t>(copy.to.offset_bytes / kWireUnitBytes)};
@@ -78,7 +83,8 @@ void Toy::add_ring_rank(SimCall& call, const RingShape& shape, Rank me) {
       forward->back().needs = {begun, {w, 0}};
     }
     if (c % shape.read_every == 0) {
-      compute->push_back({.needs = {begun, {w, 0}}, .accesses = {{Access::Kind::read, mine, {}, content}},
+      compute->push_back({.needs = {begun, {w, 0}},
+                          .accesses = {{Access::Kind::read, mine, {}, content}},
                           .tile = static_cast<int64_t>(compute->size())});
     }
     drain->back().needs.push_back({w, 0});
@@ -140,7 +146,8 @@ void Toy::add_window_rank(SimCall& call, const WindowShape& shape, Rank me) {
   call.set_tiles(me, me == consumer ? (shape.chunks + shape.span - 1) / shape.span : 0);
   add_call_roles(call, frame(me), program.rings > 0 ? 0 : -1);
   call.add(me, {.role = "make"}, ScriptModel{make});
-  call.add(me, {.role = me == producer ? "produce" : "consume", .ring = 1, .has_cursors = true, .cursors = shape.cursors},
+  call.add(me,
+           {.role = me == producer ? "produce" : "consume", .ring = 1, .has_cursors = true, .cursors = shape.cursors},
            ScriptModel{work});
   call.add(me, {.role = "drain", .stage = kDrainStage}, ScriptModel{drain});
 }

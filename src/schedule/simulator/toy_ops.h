@@ -1,5 +1,5 @@
-// Two small ops for the simulator's own tests, as scripts that a test may bend: a broadcast along a ring of ranks, and a
-// producer that fills a window of slots for a consumer that gives credits back.
+// Two small ops for the simulator's own tests, as scripts that a test may bend: a broadcast along a ring of ranks, and
+// a producer that fills a window of slots for a consumer that gives credits back.
 #pragma once
 
 #include <deque>
@@ -66,9 +66,9 @@ struct WindowShape {
   int32_t producer = 0;
   int32_t consumer = 1;
   int32_t chunks = 4;
-  int32_t slots = 2;    // in the consumer's half
-  int32_t window = 2;   // chunks that the producer sends ahead of credits; right when it is `slots`
-  int32_t span = 1;     // chunks that one tile of the consumer needs together
+  int32_t slots = 2;   // in the consumer's half
+  int32_t window = 2;  // chunks that the producer sends ahead of credits; right when it is `slots`
+  int32_t span = 1;    // chunks that one tile of the consumer needs together
   int64_t chunk_bytes = 64;
   bool is_reversed = false;  // the producer's order is not the consumer's
   Cursors cursors{};

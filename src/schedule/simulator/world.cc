@@ -11,8 +11,8 @@ namespace {
 void check_program(const SimProgram& program) {
   TILEWIRE_CHECK_LE(program.calls.size(), size_t{60000}, ErrorKind::invalid_argument, "calls of one simulation");
   TILEWIRE_CHECK_EQ(program.arena.flags.ranks, program.ranks(), ErrorKind::invalid_argument, "flag layout");
-  TILEWIRE_CHECK(program.first_epoch > 1, ErrorKind::invalid_argument, "first epoch {} leaves no earlier one to wait for",
-                 program.first_epoch);
+  TILEWIRE_CHECK(program.first_epoch > 1, ErrorKind::invalid_argument,
+                 "first epoch {} leaves no earlier one to wait for", program.first_epoch);
 }
 
 }  // namespace
@@ -163,9 +163,11 @@ uint64_t World::hash() const {
           static_cast<uint64_t>(a.published));
     h.add(static_cast<uint64_t>(a.need) << 1 | (a.is_finished ? 1u : 0u));
   }
-  for (const WordState& w : words_) {
+  for (size_t i = 0; i < words_.size(); ++i) {
+    const WordState& w = words_[i];
+    if (w.value < program_->first_epoch && w.posted == 0) continue;  // not yet touched
+    h.add(static_cast<uint64_t>(i) << 32 | static_cast<uint64_t>(w.posted) << 16 | w.acquired);
     h.add(w.value);
-    h.add(static_cast<uint64_t>(w.posted) << 16 | w.acquired);
   }
   for (const ShadowMemory& m : memory_) {
     for (const Segment& s : m.segments()) {

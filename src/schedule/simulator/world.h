@@ -1,6 +1,6 @@
 // The state of all ranks, and every step that it can take next. It knows agents, words, memory, command rings, messages
-// and the rules that must hold; it does not know who picks the steps: a random walk, a search or a clock. A step that is
-// possible once stays possible until it is taken. Copyable; not thread-safe.
+// and the rules that must hold; it does not know who picks the steps: a random walk, a search or a clock. A step that
+// is possible once stays possible until it is taken. Copyable; not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -62,21 +62,21 @@ struct AgentState {
 struct RankState {
   int32_t call = -1;  // call in progress or ended last
   int32_t stage = 0;
-  int32_t unfinished = 0;       // agents of the call
-  int32_t stage_left = 0;       // unfinished agents of the stage
-  int32_t next_agent = 0;       // first agent not yet begun
+  int32_t unfinished = 0;  // agents of the call
+  int32_t stage_left = 0;  // unfinished agents of the stage
+  int32_t next_agent = 0;  // first agent not yet begun
   int32_t calls_finished = 0;
-  int32_t done_call = -1;       // last call in which done was published
-  int32_t sent_call = 0;        // next call to be reported as sent
+  int32_t done_call = -1;  // last call in which done was published
+  int32_t sent_call = 0;   // next call to be reported as sent
   bool is_sent_listed = false;
 };
 
 struct RingState {
   int32_t first = -1;  // messages that wait, linked
   int32_t last = -1;
-  int32_t call = 0;           // by the proxy's count of call_end
-  int32_t ended_call = -1;    // last call whose call_end was given
-  int32_t producer = -1;      // agent
+  int32_t call = 0;         // by the proxy's count of call_end
+  int32_t ended_call = -1;  // last call whose call_end was given
+  int32_t producer = -1;    // agent
   int32_t producer_call = -1;
 };
 
@@ -106,12 +106,15 @@ class World {
 
   // Steps that became possible since the caller last took them out. A driver moves them elsewhere or fires them.
   std::vector<SimEvent>& possible() { return possible_; }
+  const std::vector<SimEvent>& possible() const { return possible_; }
   void fire(SimEvent event);
   bool is_finished() const { return ranks_finished_ == static_cast<int32_t>(ranks_.size()); }
   // Broken rules so far are in report().
   SimReport& report() { return report_; }
+  const SimReport& report() const { return report_; }
   bool has_failed() const { return static_cast<int32_t>(report_.violations.size()) >= options_->max_violations; }
-  // To be called when nothing is possible any more: rest where all ranks have finished, else the reason of the standstill.
+  // To be called when nothing is possible any more: rest where all ranks have finished, else the reason of the
+  // standstill.
   void judge_end();
 
   const SimProgram& program() const { return *program_; }
@@ -157,9 +160,13 @@ class World {
   void finish_agent(int32_t agent);
   void finish_call(int32_t rank);
   void wake(int64_t word);
-  std::byte* wait_cursor(const AgentState& s);
-  std::byte* work_cursor(const AgentState& s);
-  std::byte* publish_cursor(const AgentState& s);
+  // Where the cursors of an agent begin in cursors_.
+  size_t wait_cursor_at(const AgentState& s) const;
+  size_t work_cursor_at(const AgentState& s) const;
+  size_t publish_cursor_at(const AgentState& s) const;
+  std::byte* wait_cursor(const AgentState& s) { return cursors_.data() + wait_cursor_at(s); }
+  std::byte* work_cursor(const AgentState& s) { return cursors_.data() + work_cursor_at(s); }
+  std::byte* publish_cursor(const AgentState& s) { return cursors_.data() + publish_cursor_at(s); }
   // world_network.cc
   void give_command(int32_t agent, const Command& command);
   void post(int32_t ring);
@@ -205,17 +212,17 @@ class World {
   int32_t ranks_finished_ = 0;
   std::vector<SimEvent> possible_;
   std::vector<RankState> ranks_;
-  std::vector<AgentState> agents_;      // of rank r from agent_base_[r] on
+  std::vector<AgentState> agents_;  // of rank r from agent_base_[r] on
   std::vector<int32_t> agent_base_;
-  std::vector<std::byte> cursors_;      // of rank r from cursor_base_[r] on
+  std::vector<std::byte> cursors_;  // of rank r from cursor_base_[r] on
   std::vector<int64_t> cursor_base_;
   std::vector<WordState> words_;
   std::vector<RingState> rings_;
   std::vector<Message> messages_;
   std::vector<int32_t> free_messages_;
-  std::vector<ChannelState> channels_;  // ordered networks: [from][to][nic]
-  std::vector<int32_t> outstanding_;    // [rank][call]
-  std::vector<ShadowMemory> memory_;    // [rank][area]
+  std::vector<ChannelState> channels_;        // ordered networks: [from][to][nic]
+  std::vector<int32_t> outstanding_;          // [rank][call]
+  std::vector<ShadowMemory> memory_;          // [rank][area]
   std::vector<std::vector<uint64_t>> tiles_;  // made so far in the call in progress, a bit each, by rank
   Touch touch_;
   std::vector<Segment> found_;

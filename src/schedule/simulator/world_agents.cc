@@ -21,14 +21,14 @@ Cursors distances(const AgentPlace& place, SimDistance distance) {
 
 }  // namespace
 
-std::byte* World::wait_cursor(const AgentState& s) {
-  return cursors_.data() + cursor_base_[static_cast<size_t>(s.rank)] + s.agent->cursor_offset;
+size_t World::wait_cursor_at(const AgentState& s) const {
+  return static_cast<size_t>(cursor_base_[static_cast<size_t>(s.rank)] + s.agent->cursor_offset);
 }
-std::byte* World::work_cursor(const AgentState& s) {
-  return wait_cursor(s) + (s.load_ahead > 0 ? s.agent->table->cursor_bytes : 0);
+size_t World::work_cursor_at(const AgentState& s) const {
+  return wait_cursor_at(s) + static_cast<size_t>(s.load_ahead > 0 ? s.agent->table->cursor_bytes : 0);
 }
-std::byte* World::publish_cursor(const AgentState& s) {
-  return work_cursor(s) + (s.publish_behind > 0 ? s.agent->table->cursor_bytes : 0);
+size_t World::publish_cursor_at(const AgentState& s) const {
+  return work_cursor_at(s) + static_cast<size_t>(s.publish_behind > 0 ? s.agent->table->cursor_bytes : 0);
 }
 
 void World::start_call(int32_t rank) {
@@ -190,8 +190,7 @@ void World::work(int32_t agent) {
 void World::publish(int32_t agent) {
   AgentState& s = agents_[static_cast<size_t>(agent)];
   s.is_listed[kPublish] = false;
-  const bool is_early =
-      !options_->faults.empty() && planted(SimFault::early_signal, agent, s.published, -1) != nullptr;
+  const bool is_early = !options_->faults.empty() && planted(SimFault::early_signal, agent, s.published, -1) != nullptr;
   if (!is_early) publish_at(agent, publish_cursor(s), s.published);
   ++s.published;
   refresh(agent);
@@ -255,13 +254,12 @@ void World::describe_work(int32_t agent, Touch& touch) const {
   const AgentState& s = agents_[static_cast<size_t>(agent)];
   touch.clear();
   if (s.agent->table->touch == nullptr) return;
-  const std::byte* cursor = const_cast<World*>(this)->work_cursor(s);
-  s.agent->table->touch(s.model, cursor, touch);
+  s.agent->table->touch(s.model, cursors_.data() + work_cursor_at(s), touch);
 }
 
 Need World::current_need(int32_t agent) const {
   const AgentState& s = agents_[static_cast<size_t>(agent)];
-  return s.agent->table->need(const_cast<World*>(this)->wait_cursor(s), s.need);
+  return s.agent->table->need(cursors_.data() + wait_cursor_at(s), s.need);
 }
 
 }  // namespace tilewire

@@ -107,8 +107,9 @@ void World::check_rest() {
                     fmt::format("call_end({}) never came on ring {}", program_->epoch(ring(r, i).call), i));
     }
     if (program_->rings > 0 && ranks_[static_cast<size_t>(r)].sent_call != last) {
-      add_violation(ViolationKind::not_at_rest, r, -1,
-                    fmt::format("sent({}) was never published", program_->epoch(ranks_[static_cast<size_t>(r)].sent_call)));
+      add_violation(
+          ViolationKind::not_at_rest, r, -1,
+          fmt::format("sent({}) was never published", program_->epoch(ranks_[static_cast<size_t>(r)].sent_call)));
     }
   }
   if (free_messages_.size() != messages_.size()) {

@@ -105,8 +105,11 @@ void World::apply_access(int32_t agent, const Access& access) {
   Place place;
   if (!locate(to, call, agent, place)) return;
   land_segment(place,
-               {.begin = place.begin, .end = place.end, .origin = place.begin - access.content.offset_bytes,
-                .content = content_key(access.content, call), .writer = rank},
+               {.begin = place.begin,
+                .end = place.end,
+                .origin = place.begin - access.content.offset_bytes,
+                .content = content_key(access.content, call),
+                .writer = rank},
                call, agent);
 }
 
