@@ -43,6 +43,8 @@
   OPTION(text, emulated_personality, "rc", one_of("rc|relaxed|srd"), agree,                                        \
          "rc: writes arrive in order; relaxed: in any order; srd: in any order, counted by the receiver")          \
   OPTION(integer, emulated_seed, 1, range(0, INT64_MAX), agree, "seed of the emulated reordering and delays")      \
+  OPTION(text, arrivals, "proxy", one_of("proxy|relay"), own,                                                      \
+         "who publishes counted arrivals on a CPU rank: its proxy, or a relay role as on a GPU")                   \
   OPTION(text, fault, "", text_like("a fault script"), own, "faults that the fault transport injects")             \
   /* Work */                                                                                                       \
   OPTION(integer, workers, 0, range(0, 4096), own, "compute threads of a CPU rank; 0: from the number of cores")   \

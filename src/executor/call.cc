@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "executor/relay.h"
 #include "memory/words.h"
 #include "schedule/hash.h"
 
@@ -88,6 +89,7 @@ void Call::run(uint64_t agreed_hash, const std::function<Program(Epoch)>& make) 
   const Program program = make(site_.epoch);
   std::copy(std::begin(program.family_names), std::end(program.family_names), site_.family_names);
   try {
+    const RelayThread relay(session_, site_, session_.relay_ring());
     RoleContext context(session_, site_, kCallRole);
     write_record(site_.epoch);
     const CallFrame frame = session_.frame(site_.epoch);

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/options.h"
+#include "executor/relay.h"
 #include "memory/memfd_arena.h"
 #include "memory/words.h"
 #include "schedule/arena_layout.h"
@@ -82,6 +83,7 @@ void Session::join(const SessionSetup& setup) {
       start_proxy();
     }
     team_ = std::make_unique<RoleTeam>(rank());
+    relay_team_ = std::make_unique<RoleTeam>(rank());
     if (!options_.trace_file.empty()) start_trace();
     control_->barrier("created", deadline_in(milliseconds(options_.connect_deadline_s)));
   } catch (const Error& error) {
@@ -220,8 +222,13 @@ void Session::start_proxy() {
     config.rings.push_back(rings_.back()->memory());
     producers_.emplace_back(rings_.back()->memory());
   }
-  arrivals_ = std::make_unique<WordSink>(arena_->base(), arena_->layout());
-  config.arrivals = arrivals_.get();
+  if (options_.arrivals == "relay") {
+    relay_ring_ = std::make_unique<RelayRing>(static_cast<uint32_t>(options_.ring_entries));
+    config.arrivals = &relay_ring_->sink();
+  } else {
+    word_sink_ = std::make_unique<WordSink>(arena_->base(), arena_->layout());
+    config.arrivals = word_sink_.get();
+  }
   proxy_ = std::make_unique<Proxy>(config, *transport_, ProxyOptions{.idle = {}, .on_fault = [this](const ProxyFault& fault) {
     try {
       control_->send_abort(ErrorKind::aborted, fault.text);
@@ -347,6 +354,7 @@ void Session::close() noexcept {
   if (arena_) raise_abort(arena_->base());
   for (int i = 0; is_in_call_ && i < 10'000; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   team_.reset();
+  relay_team_.reset();
   if (proxy_) proxy_->stop();
   if (transport_) transport_->close();
   if (control_) control_->close();

@@ -26,11 +26,14 @@
 #include "schedule/topology_tables.h"
 #include "transport/bootstrap/control.h"
 #include "transport/bootstrap/key_value_store.h"
+#include "transport/arrival_sink.h"
 #include "transport/command_queue.h"
 #include "transport/proxy.h"
 #include "transport/transport.h"
 
 namespace tilewire {
+
+class RelayRing;
 
 // The command rings of a rank, one producer each. The last command of every call goes into each of them.
 enum class Ring : int32_t { call, send };
@@ -45,6 +48,7 @@ struct SessionSetup {
   Options options;                 // rank, world size and rendezvous are filled in
   KeyValueStore* store = nullptr;  // instead of options.rendezvous; used during create() only
   std::optional<ThreadRanks> threads;
+  const std::atomic<bool>* is_cancelled = nullptr;  // looked at a few times a second while other ranks are waited for
 };
 
 class Session {
@@ -65,6 +69,9 @@ class Session {
   Arena& arena() { return *arena_; }
   ControlConnection& control() { return *control_; }
   RoleTeam& team() { return *team_; }
+  RoleTeam& relay_team() { return *relay_team_; }
+  // nullptr where the proxy publishes arrivals itself.
+  RelayRing* relay_ring() { return relay_ring_.get(); }
   // nullptr while tracing is off.
   TraceRing* trace_ring(const char* role, int32_t worker) { return trace_ ? trace_->ring(role, worker) : nullptr; }
   // Recording from the next call on; events so far stay. Not during a call.
@@ -144,9 +151,11 @@ class Session {
   std::unique_ptr<Transport> transport_;
   std::vector<std::unique_ptr<CommandRing>> rings_;
   std::vector<CommandProducer> producers_;
-  std::unique_ptr<ArrivalSink> arrivals_;
+  std::unique_ptr<WordSink> word_sink_;
+  std::unique_ptr<RelayRing> relay_ring_;
   std::unique_ptr<Proxy> proxy_;
   std::unique_ptr<RoleTeam> team_;
+  std::unique_ptr<RoleTeam> relay_team_;
   std::unique_ptr<TraceLog> trace_;            // while tracing is on
   std::vector<TraceEvent> traced_;          // what stop_trace() collected
   std::unique_ptr<ControlConnection> control_;

@@ -79,6 +79,18 @@ TEST(AgGemm, UnorderedNetworkWithCountedArrivalsGivesEveryElement) {
   run_and_check({2, 2}, options, calls);
 }
 
+TEST(AgGemm, ArrivalsPublishedByTheRelayRoleGiveEveryElement) {
+  Options options = test_options();
+  options.emulated_personality = "srd";
+  options.emulated_latency_us = 50;
+  options.test_delay_us = 100;
+  options.ring_entries = 16;
+  options.arrivals = "relay";
+  std::vector<TestCall> calls;
+  for (uint64_t i = 0; i < 20; ++i) calls.push_back(with_salt(odd_call({40, 1, 17, 33}, 48, {21}), i));
+  run_and_check({2, 2}, options, calls);
+}
+
 // Inputs change in each call, so stale data of an earlier call would show.
 TEST(AgGemm, RandomSequencesOfShapesOnOneArenaUnderRandomDelaysGiveEveryElement) {
   std::mt19937_64 random(20261129);

@@ -1,0 +1,53 @@
+#include "executor/relay.h"
+
+#include "memory/words.h"
+#include "schedule/relay_role.h"
+
+namespace tilewire {
+namespace {
+
+constexpr RoleName kRelayRole{.name = "relay", .number = 63, .worker = 0};
+// No bell rings for the ring: the nap bounds how late an arrival is seen.
+constexpr std::chrono::microseconds kNap{50};
+
+}  // namespace
+
+RelayThread::RelayThread(Session& session, const CallSite& site, RelayRing* ring) : session_(session), ring_(ring) {
+  if (ring_ == nullptr) return;
+  const TeamRole role{kRelayRole.name, [this, &site] { run(site); }};
+  session_.relay_team().start({&role, 1});
+}
+
+RelayThread::~RelayThread() {
+  if (ring_ == nullptr) return;
+  must_stop_ = true;
+  session_.relay_team().join();
+}
+
+void RelayThread::run(const CallSite& site) {
+  Arena& arena = session_.arena();
+  const TestDelay delay(session_.options().test_delay_us, site.epoch, session_.rank(), kRelayRole.number * 64);
+  TraceRing* trace = session_.trace_ring(kRelayRole.name, 0);
+  WaitOptions options = session_.wait_options();
+  options.max_sleep = kNap;
+  options.report_every = options.deadline;  // that nothing arrives is nothing to report
+  HostWaiter waiter(arena.base(), options);
+  RelayRole role(session_.rank(), ring_->next_slot);
+  for (RelayWork w; role.next(w);) {
+    Arrival arrival;
+    const auto has_one = [&] { return must_stop_ || ring_->drain().drain({&arrival, 1}) == 1; };
+    // A call may be long; whoever needs an arrival has a deadline of its own.
+    WaitResult result = WaitResult::deadline;
+    while (result == WaitResult::deadline) result = waiter.wait(has_one, [] { return std::string("an arrival"); });
+    if (result == WaitResult::aborted || arrival.epoch == 0) return;
+    const int64_t begin_ns = trace == nullptr ? 0 : trace_clock_ns();
+    delay.delay(w.slot);
+    publish_max(arena.base(), arena.layout(), role.publish({arrival.word, arrival.epoch}).word, arrival.epoch);
+    ring_->next_slot = w.slot + 1;
+    if (trace == nullptr) continue;
+    trace->add({.name = "arrival", .work = static_cast<int64_t>(w.slot), .t_begin_ns = begin_ns,
+                .t_end_ns = trace_clock_ns(), .link = TraceLink::network});
+  }
+}
+
+}  // namespace tilewire
