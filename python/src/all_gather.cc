@@ -84,14 +84,18 @@ void set_bias_addresses(AllGatherGemmArguments& a, const std::vector<uintptr_t>&
 
 void add_arguments(nb::module_& m) {
   nb::class_<MatrixView>(m, "Matrix")
-      .def("__init__",
-           [](MatrixView* m, uintptr_t address, std::pair<int64_t, int64_t> shape, std::pair<int64_t, int64_t> strides,
-              const std::string& dtype) {
-             new (m) MatrixView{.data = reinterpret_cast<void*>(address), .rows = shape.first, .cols = shape.second,
-                                .row_stride = strides.first, .col_stride = strides.second,
-                                .dtype = parse_data_type(dtype)};
-           },
-           nb::arg("address"), nb::arg("shape"), nb::arg("strides"), nb::arg("dtype"));
+      .def(
+          "__init__",
+          [](MatrixView* m, uintptr_t address, std::pair<int64_t, int64_t> shape, std::pair<int64_t, int64_t> strides,
+             const std::string& dtype) {
+            new (m) MatrixView{.data = reinterpret_cast<void*>(address),
+                               .rows = shape.first,
+                               .cols = shape.second,
+                               .row_stride = strides.first,
+                               .col_stride = strides.second,
+                               .dtype = parse_data_type(dtype)};
+          },
+          nb::arg("address"), nb::arg("shape"), nb::arg("strides"), nb::arg("dtype"));
   nb::class_<AllGatherGemmArguments>(m, "AllGatherGemmArguments")
       .def(nb::init<>())
       .def_rw("a", &AllGatherGemmArguments::a)

@@ -24,7 +24,8 @@ void run_on(const std::shared_ptr<Communicator>& comm, const char* what, const s
 }
 
 // Asks the store again and again, for it knows nothing of signals: its get() waits a moment and may give None.
-std::string get(const nb::object& store, const std::string& key, double timeout_s, const std::atomic<bool>& is_cancelled) {
+std::string get(const nb::object& store, const std::string& key, double timeout_s,
+                const std::atomic<bool>& is_cancelled) {
   const auto limit = std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_s);
   while (!is_cancelled) {
     const nb::gil_scoped_acquire acquire;
@@ -34,8 +35,10 @@ std::string get(const nb::object& store, const std::string& key, double timeout_
       return std::string(bytes.c_str(), bytes.size());
     }
     if (std::chrono::steady_clock::now() > limit) {
-      throw Error(ErrorKind::deadline, {.what = "rank 0 has put nothing into the launcher's store", .where = "init",
-                                        .values = "key " + key, .advice = "see the output of rank 0"});
+      throw Error(ErrorKind::deadline, {.what = "rank 0 has put nothing into the launcher's store",
+                                        .where = "init",
+                                        .values = "key " + key,
+                                        .advice = "see the output of rank 0"});
     }
   }
   throw Error(ErrorKind::aborted, {.what = "the communicator's creation was cancelled", .where = "init"});
@@ -110,7 +113,8 @@ void add_communicator(nb::module_& m) {
       .def("check", [](const CommunicatorHandle& c) { c->check(); })
       .def("synchronize",
            [](const CommunicatorHandle& c) { run_on(c.shared(), "synchronize", [&] { c->synchronize(); }); })
-      .def("close", [](const CommunicatorHandle& c) { c->close(); }, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "close", [](const CommunicatorHandle& c) { c->close(); }, nb::call_guard<nb::gil_scoped_release>())
       .def("forget", &CommunicatorHandle::forget)
       .def("abort", [](const CommunicatorHandle& c, const std::string& why) { c->abort(why); })
       .def("refuse_call",

@@ -1,10 +1,9 @@
-// Memory that numpy gets to see through __array_interface__: blocks of the arena, and arrays of other libraries that come
-// by DLPack. (numpy itself takes no bfloat16 over DLPack.)
+// Memory that numpy gets to see through __array_interface__: blocks of the arena, and arrays of other libraries that
+// come by DLPack. (numpy itself takes no bfloat16 over DLPack.)
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <tilewire/communicator.h>
-#include <tilewire/data_type.h>
 
 #include <cstdint>
 #include <memory>

@@ -1,6 +1,7 @@
-// The extension module tilewire._core: the public C++ interface, thinly. What users call is in the package's Python files.
+// The extension module tilewire._core: the public C++ interface, thinly. What users call is in the package's Python
+// files.
 #include <nanobind/nanobind.h>
-#include <tilewire/error.h>
+#include <tilewire/communicator.h>
 
 #include "python/src/bindings.h"
 
@@ -15,8 +16,9 @@ void raise_in_python(const std::exception_ptr& failure, void*) {
     std::rethrow_exception(failure);
   } catch (const Error& error) {
     const ErrorParts& p = error.parts();
-    const nb::object raised = nb::module_::import_("tilewire.errors").attr("make_error")(
-        to_string(error.kind()), p.what, p.where, p.values, p.limit, p.advice);
+    const nb::object raised =
+        nb::module_::import_("tilewire.errors")
+            .attr("make_error")(to_string(error.kind()), p.what, p.where, p.values, p.limit, p.advice);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
   }
 }

@@ -45,9 +45,10 @@ def all_gather_matmul(
     Gives y [sum M_r, N], or (y, gathered). Results are torch tensors when a is one, else numpy arrays; a given `out` is
     given back. Accumulates in fp32.
 
-    Raises: `InvalidArgument` for what this rank's checks refuse (the other ranks get `Refused` with the same text; when
-    all refuse, the communicator stays usable), `Mismatch` naming the ranks and both values, `DeadlineError`, `PeerLost`,
-    `Aborted`, `ResourceError`, `Closed`. After any but `InvalidArgument` the communicator is dead and results are NaN.
+    Raises `InvalidArgument` for what this rank's checks refuse (the other ranks get `Refused` with the same text; when
+    all refuse, the communicator stays usable), `Mismatch` naming the ranks and both values, `DeadlineError`,
+    `PeerLost`, `Aborted`, `ResourceError`, `Closed`. After any but `InvalidArgument` the communicator is dead and the
+    results are NaN.
     """
     comm = default_communicator(comm)
     with comm._refusing(_OP):
@@ -223,7 +224,7 @@ def _integers(name: str, counts: Sequence[int]) -> list[int]:
     try:
         each = list(counts)
     except TypeError:
-        each = [None]
+        each = [False]
     if any(isinstance(one, bool) or not hasattr(one, "__index__") for one in each):
         raise InvalidArgument(f"{name} is no list of counts", values=f"{name} = {counts!r}", limit="integers")
     return [int(one) for one in each]

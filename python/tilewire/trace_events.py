@@ -22,6 +22,8 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True)
 class Event:
+    """One piece of work of one role."""
+
     rank: int
     role: str  # compute, push, send, relay, forward, ...
     worker: int  # which of the role's workers, from 0

@@ -6,7 +6,9 @@
 #include "base/launch_environment.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "executor/call.h"
 #include "executor/trace.h"
+#include "transport/registry.h"
 
 namespace tilewire {
 namespace {
@@ -56,9 +58,18 @@ WorkEvent to_work_event(const TraceEvent& e) {
           .link = to_string(e.link)};
 }
 
-Communicator Communicator::init(Options options, const StoreFunctions* store) {
+std::vector<TransportInfo> transports(const Options& options) {
+  std::vector<TransportInfo> infos;
+  for (const TransportKind& kind : transport_kinds()) {
+    infos.push_back({std::string(kind.name), std::string(kind.purpose), kind.why_unavailable(options)});
+  }
+  return infos;
+}
+
+Communicator Communicator::init(Options options, const StoreFunctions* store, const std::atomic<bool>* is_cancelled) {
   set_log_level(parse_log_level(options.log_level));
-  SessionSetup setup{.options = with_launcher(std::move(options), store != nullptr), .threads = {}};
+  SessionSetup setup{.options = with_launcher(std::move(options), store != nullptr), .threads = {},
+                     .is_cancelled = is_cancelled};
   std::unique_ptr<LauncherStore> launcher_store;
   if (store != nullptr) {
     launcher_store = std::make_unique<LauncherStore>(*store);
@@ -98,6 +109,19 @@ std::vector<std::string> Communicator::all_gather_bytes(const std::string& mine)
 }
 
 void Communicator::check() const { parts_->session->throw_if_dead(); }
+
+void Communicator::abort(const std::string& why) noexcept {
+  try {
+    parts_->session->control().send_abort(ErrorKind::aborted, fmt::format("rank {}: {}", rank(), why));
+  } catch (const std::exception& error) {
+    log_error("an abort could not be told: {}", error.what());
+  }
+}
+
+void Communicator::refuse_call(const std::string& op, ErrorParts parts) {
+  parts.where = fmt::format("rank {}, {}", rank(), op);
+  Call(*parts_->session, op.c_str()).refuse(Error(ErrorKind::invalid_argument, std::move(parts)));
+}
 
 void Communicator::synchronize() const {
   parts_->session->wait_for_calls();
