@@ -120,9 +120,10 @@ class CallChecker {
   // Every element, exactly.
   void check() const {
     for (size_t w = 0; w < out_.size(); ++w) {
+      const std::vector<double> expected = expected_of(static_cast<int64_t>(w));
       for (int64_t r = 0; r < total_; ++r) {
         for (int64_t n = 0; n < c_.cols[w]; ++n) {
-          ASSERT_EQ(out_[w].get(r, n), expected(static_cast<int64_t>(w), r, n))
+          ASSERT_EQ(out_[w].get(r, n), rounded(expected[r * c_.cols[w] + n]))
               << "weight " << w << " row " << r << " column " << n << " on rank " << rank_;
         }
       }
@@ -148,14 +149,25 @@ class CallChecker {
     for (int64_t j = 0; j < n; ++j) bias_.back().push_back(static_cast<float>(bias_value(rank_, j)));
     out_.emplace_back(total_, n, c_.out_dtype);
   }
-  float expected(int64_t w, int64_t row, int64_t n) const {
-    double sum = c_.has_bias ? bias_value(rank_, n) : 0;
-    for (int64_t i = 0; i < c_.k; ++i) sum += a_value(c_, row, i) * b_value(c_, rank_, w, i, n);
-    float value = static_cast<float>(sum), rounded = 0;
+  std::vector<double> expected_of(int64_t w) const {
+    const int64_t n = c_.cols[w];
+    std::vector<double> a, b, bias;
+    for (int64_t r = 0; r < total_; ++r) {
+      for (int64_t i = 0; i < c_.k; ++i) a.push_back(a_value(c_, r, i));
+    }
+    for (int64_t i = 0; i < c_.k; ++i) {
+      for (int64_t j = 0; j < n; ++j) b.push_back(b_value(c_, rank_, w, i, j));
+    }
+    for (int64_t j = 0; c_.has_bias && j < n; ++j) bias.push_back(bias_value(rank_, j));
+    return reference({.rows = total_, .k = c_.k, .n = n}, a, b, bias);
+  }
+  float rounded(double value) const {
+    const float exact = static_cast<float>(value);
     std::byte stored[4];
-    from_fp32(&value, 1, {stored, c_.out_dtype});
-    to_fp32({stored, c_.out_dtype}, 1, &rounded);
-    return rounded;
+    float result = 0;
+    from_fp32(&exact, 1, {stored, c_.out_dtype});
+    to_fp32({stored, c_.out_dtype}, 1, &result);
+    return result;
   }
 
   TestCall c_;

@@ -6,19 +6,22 @@
 
 namespace tilewire::ag_gemm {
 
-// shards[r] is [rows_r, k], b is [k, n], bias is empty or [n]; all row-major. Returns [sum rows_r, n], accumulated in
-// double; rounding to the result's dtype is the caller's.
-inline std::vector<double> reference(const std::vector<std::vector<double>>& shards, const std::vector<double>& b,
-                                     const std::vector<double>& bias, int64_t k, int64_t n) {
-  std::vector<double> y;
-  for (const std::vector<double>& shard : shards) {
-    const int64_t rows = k == 0 ? 0 : static_cast<int64_t>(shard.size()) / k;
-    for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < n; ++c) {
-        double sum = bias.empty() ? 0 : bias[c];
-        for (int64_t i = 0; i < k; ++i) sum += shard[r * k + i] * b[i * n + c];
-        y.push_back(sum);
-      }
+struct ReferenceSize {
+  int64_t rows = 0;  // of all ranks together
+  int64_t k = 0;
+  int64_t n = 0;
+};
+
+// a is [rows, k]: the shards of all ranks behind each other; b is [k, n]; bias is empty or [n]; all row-major. Returns
+// [rows, n], accumulated in double; rounding to the result's dtype is the caller's.
+inline std::vector<double> reference(const ReferenceSize& size, const std::vector<double>& a,
+                                     const std::vector<double>& b, const std::vector<double>& bias) {
+  std::vector<double> y(static_cast<size_t>(size.rows * size.n), 0);
+  for (int64_t r = 0; r < size.rows; ++r) {
+    for (int64_t c = 0; c < size.n; ++c) {
+      double sum = bias.empty() ? 0 : bias[c];
+      for (int64_t i = 0; i < size.k; ++i) sum += a[r * size.k + i] * b[i * size.n + c];
+      y[r * size.n + c] = sum;
     }
   }
   return y;
