@@ -71,6 +71,8 @@ function(tilewire_flags target)
   if(TILEWIRE_SANITIZE)
     target_compile_options(${target} PUBLIC
       $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${TILEWIRE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
+    # gcc 12 and 13 see uninitialised values that are none in code that the sanitizers have instrumented.
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
     target_link_options(${target} PUBLIC -fsanitize=${TILEWIRE_SANITIZE})
   endif()
 endfunction()

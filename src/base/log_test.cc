@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <tilewire/error.h>
 
-#include <regex>
+#include <cctype>
 #include <stdexcept>
 #include <thread>
 #include <vector>
@@ -29,14 +29,23 @@ class Log : public testing::Test {
   std::vector<std::string> lines_;
 };
 
+// What follows the time of a line, or a complaint when it does not begin with one as in 12:03:04.567.
+std::string after_time(const std::string& line) {
+  const std::string pattern = "00:00:00.000";
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    const bool matches = i < line.size() && (pattern[i] == '0' ? std::isdigit(line[i]) != 0 : line[i] == pattern[i]);
+    if (!matches) return "no time at the beginning of: " + line;
+  }
+  return line.substr(pattern.size());
+}
+
 TEST_F(Log, ALineCarriesTimeLevelRankAndText) {
   log_warn("{} of {}", 1, 4);
   set_log_rank(Rank(3));
   log_error("gone");
   ASSERT_EQ(lines_.size(), 2U);
-  EXPECT_TRUE(std::regex_match(lines_[0], std::regex(R"(\d\d:\d\d:\d\d\.\d{3} tilewire warn: 1 of 4)"))) << lines_[0];
-  EXPECT_TRUE(std::regex_match(lines_[1], std::regex(R"(\d\d:\d\d:\d\d\.\d{3} tilewire error rank 3: gone)")))
-      << lines_[1];
+  EXPECT_EQ(after_time(lines_[0]), " tilewire warn: 1 of 4");
+  EXPECT_EQ(after_time(lines_[1]), " tilewire error rank 3: gone");
 }
 
 TEST_F(Log, LessSevereLinesAreDropped) {
