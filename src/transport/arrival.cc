@@ -20,7 +20,8 @@ ArrivalChoice choose_arrival(const Caps& caps) {
                                          .values = fmt::format("transport = {}, max_outstanding = 0", caps.name)});
   }
   if (caps.ordered_writes && caps.value_writes) {
-    return {ArrivalStrategy::ordered, fmt::format("{} keeps the order of writes: the flag goes behind its data", caps.name)};
+    return {ArrivalStrategy::ordered,
+            fmt::format("{} keeps the order of writes: the flag goes behind its data", caps.name)};
   }
   if (caps.write_with_immediate) {
     return {ArrivalStrategy::counted,

@@ -1,8 +1,8 @@
 // Where the receiver's proxy puts an arrival that came as an immediate (strategy *counted*).
 //
 // On CPU ranks the proxy writes the flag word itself: WordSink. It has no plain store into GPU memory, so there the
-// arrival goes into an arrival ring in pinned memory, which the relay role drains to release the flags: ArrivalRing with
-// RingSink on the proxy's side and ArrivalDrain on the relay's.
+// arrival goes into an arrival ring in pinned memory, which the relay role drains to release the flags: ArrivalRing
+// with RingSink on the proxy's side and ArrivalDrain on the relay's.
 //
 // Thread-safety: a sink belongs to the proxy thread, an ArrivalDrain to one relay thread.
 #pragma once
@@ -29,8 +29,8 @@ struct Arrival {
 class ArrivalSink {
  public:
   virtual ~ArrivalSink() = default;
-  // Everything the caller has seen of the arrival's data is visible to whoever learns of the arrival. False when there is
-  // no room: the proxy keeps the arrival and tries again.
+  // Everything the caller has seen of the arrival's data is visible to whoever learns of the arrival. False when there
+  // is no room: the proxy keeps the arrival and tries again.
   virtual bool deliver(const Arrival& arrival) = 0;
 };
 
@@ -49,7 +49,9 @@ class WordSink final : public ArrivalSink {
 class RingSink final : public ArrivalSink {
  public:
   explicit RingSink(RingMemory memory) : producer_(memory) {}
-  bool deliver(const Arrival& arrival) override { return producer_.try_post(PackedCommand{arrival.word, arrival.epoch}); }
+  bool deliver(const Arrival& arrival) override {
+    return producer_.try_post(PackedCommand{arrival.word, arrival.epoch});
+  }
 
  private:
   CommandProducer producer_;

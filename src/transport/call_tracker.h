@@ -1,5 +1,6 @@
-// Which calls a proxy is done with. A call is when every ring has shown its call_end and everything taken for it, flags and
-// `done` words included, has completed. Calls may overlap (a ring may be a call ahead of another); they finish in order.
+// Which calls a proxy is done with. A call is when every ring has shown its call_end and everything taken for it, flags
+// and `done` words included, has completed. Calls may overlap (a ring may be a call ahead of another); they finish in
+// order.
 #pragma once
 
 #include <cstddef>

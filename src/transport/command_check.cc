@@ -60,8 +60,7 @@ std::string CommandCheck::explain(const Command& c, CommandField field, Epoch ep
     case CommandField::kind: return fmt::format("kind = {}, limit 0..2", static_cast<int>(c.kind));
     case CommandField::peer: return fmt::format("peer = {}, must be one of this rank's peers", c.peer.value);
     case CommandField::word: return fmt::format("word = {}, limit {} words", c.word, words_);
-    case CommandField::units:
-      return fmt::format("units = {}, limit 1..{}", c.units, max_write_bytes_ / kWireUnitBytes);
+    case CommandField::units: return fmt::format("units = {}, limit 1..{}", c.units, max_write_bytes_ / kWireUnitBytes);
     case CommandField::src:
       return fmt::format("src_unit = {} and units = {}, limit {} units of the {}", c.src_unit, c.units,
                          source_bytes(c) / kWireUnitBytes, c.from_user ? "user area" : "half");

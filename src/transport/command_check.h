@@ -1,5 +1,5 @@
-// Whether a command that came out of a ring may be carried out. Commands hold indices, never addresses, so each one can be
-// checked; a bad one is a broken role and ends the communicator.
+// Whether a command that came out of a ring may be carried out. Commands hold indices, never addresses, so each one can
+// be checked; a bad one is a broken role and ends the communicator.
 #pragma once
 
 #include <atomic>

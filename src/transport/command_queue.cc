@@ -22,12 +22,12 @@ void check_entry_count(uint32_t entry_count) {
 
 }  // namespace
 
-void CommandRing::Free::operator()(void* p) const { ::operator delete(p, std::align_val_t{alignof(RingHeader)}); }
+void CommandRing::Free::operator()(void* p) const { ::operator delete (p, std::align_val_t{alignof(RingHeader)}); }
 
 CommandRing::CommandRing(uint32_t entry_count) {
   check_entry_count(entry_count);
   const size_t bytes = RingMemory::bytes(entry_count);
-  storage_.reset(::operator new(bytes, std::align_val_t{alignof(RingHeader)}));
+  storage_.reset(::operator new (bytes, std::align_val_t{alignof(RingHeader)}));
   std::memset(storage_.get(), 0, bytes);
   auto* header = static_cast<RingHeader*>(storage_.get());
   memory_ = {.header = header,

@@ -1,12 +1,13 @@
-// The command queue: how a role (a GPU warp, or a thread of a CPU rank) tells its proxy what to send. One producer and one
-// consumer a ring; 16-byte commands; bit 63 of both halves is the lap parity, which makes it the valid bit: the consumer
-// takes an entry once both halves show the parity of its lap, so it never reads a head, and an entry written half by half,
-// in either order, is never accepted torn. The producer reads the consumer's tail only when the ring looks full.
+// The command queue: how a role (a GPU warp, or a thread of a CPU rank) tells its proxy what to send. One producer and
+// one consumer a ring; 16-byte commands; bit 63 of both halves is the lap parity, which makes it the valid bit: the
+// consumer takes an entry once both halves show the parity of its lap, so it never reads a head, and an entry written
+// half by half, in either order, is never accepted torn. The producer reads the consumer's tail only when the ring
+// looks full.
 //
 // Publish and consume: what the producer wrote before try_post() is visible to whoever read the command.
 //
-// Named pair: CommandRing owns the memory on the host; CommandProducer is the handle that a producer holds. A GPU producer
-// works over the same RingMemory.
+// Named pair: CommandRing owns the memory on the host; CommandProducer is the handle that a producer holds. A GPU
+// producer works over the same RingMemory.
 //
 // Thread-safety: a CommandProducer belongs to one thread at a time, a CommandConsumer to one thread at a time.
 #pragma once
@@ -21,8 +22,8 @@
 
 namespace tilewire {
 
-// The layout in memory, shared by both sides: one header, then the entries. Plain integers, so that it can lie in pinned
-// memory; both sides touch them with atomic accesses only.
+// The layout in memory, shared by both sides: one header, then the entries. Plain integers, so that it can lie in
+// pinned memory; both sides touch them with atomic accesses only.
 struct RingHeader {
   // Two cache lines a field: neighbouring lines are fetched in pairs.
   alignas(128) uint64_t tail = 0;  // commands the consumer has taken; written by the consumer, read by the producer
@@ -38,11 +39,9 @@ struct RingMemory {
   static constexpr size_t bytes(uint32_t entry_count) {
     return sizeof(RingHeader) + size_t{entry_count} * sizeof(PackedCommand);
   }
-  // The lap bit that entry number `position` (counted from 0, over all laps) carries once it is written. Memory starts as
-  // zeros, so the first lap's parity is 1.
-  constexpr uint64_t lap_bit(uint64_t position) const {
-    return ((position >> log2_entries) & 1) == 0 ? kLapBit : 0;
-  }
+  // The lap bit that entry number `position` (counted from 0, over all laps) carries once it is written. Memory starts
+  // as zeros, so the first lap's parity is 1.
+  constexpr uint64_t lap_bit(uint64_t position) const { return ((position >> log2_entries) & 1) == 0 ? kLapBit : 0; }
   PackedCommand& entry(uint64_t position) const { return entries[position & (entry_count - 1)]; }
 };
 

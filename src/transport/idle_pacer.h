@@ -1,5 +1,5 @@
-// How a thread that serves memory which nobody rings a bell for waits for more: it spins, then yields, then naps. Naps are
-// short, so that what appears meanwhile waits no longer than one of them.
+// How a thread that serves memory which nobody rings a bell for waits for more: it spins, then yields, then naps. Naps
+// are short, so that what appears meanwhile waits no longer than one of them.
 //
 // Thread-safety: one thread, the one that calls prepare_thread().
 #pragma once

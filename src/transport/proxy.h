@@ -4,8 +4,8 @@
 // After 1 ms without work it naps, 50 us at a time; what is posted meanwhile waits that long at most.
 //
 // Failure: the first bad command, failed request or exception on the proxy thread is reported once through on_fault.
-// From then on the proxy drops what the rings hold, so that no producer hangs on a full ring, sends nothing and publishes
-// no sent(e) any more, until stop().
+// From then on the proxy drops what the rings hold, so that no producer hangs on a full ring, sends nothing and
+// publishes no sent(e) any more, until stop().
 //
 // Thread-safety: all methods may be called from any thread; on_fault runs on the proxy thread and must not call stop().
 #pragma once
@@ -21,8 +21,8 @@
 namespace tilewire {
 
 struct ProxyOptions {
-  IdleTimes idle;
-  std::function<void(const ProxyFault&)> on_fault;  // may be empty: the fault is then logged only
+  IdleTimes idle{};
+  std::function<void(const ProxyFault&)> on_fault{};  // may be empty: the fault is then logged only
 };
 
 class Proxy {

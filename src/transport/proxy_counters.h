@@ -30,7 +30,7 @@ struct PeerTotals {
 
 struct ProxyTotals {
   std::vector<PeerTotals> peers{};
-  uint64_t commands = 0;       // all, call_end included
+  uint64_t commands = 0;  // all, call_end included
   uint64_t completions = 0;
   uint64_t post_refusals = 0;  // times the transport took fewer requests than it was offered
   uint64_t credit_stalls = 0;  // times rings had to wait because all credits were out

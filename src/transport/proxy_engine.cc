@@ -50,6 +50,7 @@ ProxyEngine::ProxyEngine(const ProxyConfig& config, Transport& transport, const 
                  "{}: the proxy needs an arrival sink", arrival_.reason);
   for (const RingMemory& memory : config.rings) rings_.push_back({CommandConsumer(memory)});
   pending_.reserve(2 * table_.slot_count());
+  publish_sent(arena_, calls_.sent());  // nothing of earlier calls is on its way
 }
 
 bool ProxyEngine::step() {
@@ -96,7 +97,8 @@ bool ProxyEngine::take_from(size_t ring) {
 void ProxyEngine::accept(size_t ring, const Command& command) {
   const Epoch epoch = calls_.epoch(ring);
   const CommandField bad = check_.bad_field(command, epoch);
-  if (bad != CommandField::none) [[unlikely]] fail_command(ring, command, bad);
+  if (bad != CommandField::none) [[unlikely]]
+    fail_command(ring, command, bad);
   if (command.kind == CommandKind::call_end) return calls_.end_call(ring);
   peer_counters(command.peer).commands.add(1);
   if (command.kind == CommandKind::write) return enqueue_write(command, epoch);
@@ -276,8 +278,8 @@ void ProxyEngine::fail_command(size_t ring, const Command& command, CommandField
   const bool has_peer = command.kind == CommandKind::write || command.kind == CommandKind::signal;
   throw ProxyFaultError(
       ProxyFaultKind::bad_command, has_peer ? std::optional(command.peer) : std::nullopt, ErrorKind::internal,
-      {.what = fmt::format("ring {}, command {}: bad field {}", ring, rings_[ring].consumer.taken() - 1,
-                           to_string(field)),
+      {.what =
+           fmt::format("ring {}, command {}: bad field {}", ring, rings_[ring].consumer.taken() - 1, to_string(field)),
        .where = fmt::format("{}, call {}", where(), epoch),
        .values = check_.explain(command, field, epoch)});
 }
@@ -286,8 +288,8 @@ void ProxyEngine::fail_request(const Event& event) const {
   throw ProxyFaultError(ProxyFaultKind::failed_request, event.peer, ErrorKind::peer_lost,
                         {.what = fmt::format("a request to rank {} failed", event.peer.value),
                          .where = where(),
-                         .values = fmt::format("transport = {}, status = {} ({})", transport_.caps().name,
-                                               event.status, transport_.describe_status(event.status))});
+                         .values = fmt::format("transport = {}, status = {} ({})", transport_.caps().name, event.status,
+                                               transport_.describe_status(event.status))});
 }
 
 void ProxyEngine::fail_event(const Event& event, const char* what, std::string limit) const {

@@ -54,12 +54,12 @@ class ProxyFaultError : public Error {
 struct ProxyConfig {
   Rank rank;
   ArenaLayout layout;
-  std::byte* arena = nullptr;     // own arena: sent(e) is published in its control page
-  uint64_t half_bytes = 0;        // committed of each half, see Proxy::set_committed
-  uint64_t user_bytes = 0;        // committed of the user area
-  std::vector<Rank> peers{};      // the ranks this rank may send to
+  std::byte* arena = nullptr;       // own arena: sent(e) is published in its control page
+  uint64_t half_bytes = 0;          // committed of each half, see Proxy::set_committed
+  uint64_t user_bytes = 0;          // committed of the user area
+  std::vector<Rank> peers{};        // the ranks this rank may send to
   std::vector<RingMemory> rings{};  // all there will ever be; one at least
-  Epoch first_epoch = 1;          // number of the first call
+  Epoch first_epoch = 1;            // number of the first call
   ArrivalSink* arrivals = nullptr;  // needed for the strategy *counted*
 };
 
@@ -72,8 +72,8 @@ class ProxyEngine {
 
   const ArrivalChoice& arrival() const { return arrival_; }
 
-  // One round; true when anything moved. Throws ProxyFaultError and what the transport throws; after that only discard()
-  // may be called.
+  // One round; true when anything moved. Throws ProxyFaultError and what the transport throws; after that only
+  // discard() may be called.
   bool step();
   // Takes whatever is in the rings and drops it; true when there was something.
   bool discard() noexcept;

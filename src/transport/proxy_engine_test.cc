@@ -222,6 +222,7 @@ TEST(ProxyEngine, SentOfALaterCallWaitsForAnEarlierOne) {
 TEST(ProxyEngine, SentStartsAtTheFirstEpoch) {
   const Epoch first = (Epoch{1} << 32) - 3;
   Rig rig(ordered_caps(), first);
+  EXPECT_EQ(rig.sent(), first - 1) << "a waiter for the call before the first would wait for ever";
   for (Epoch e = first; e < first + 6; ++e) {
     rig.end_call(e);
     rig.steps();

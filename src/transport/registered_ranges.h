@@ -26,7 +26,7 @@ class RegisteredRanges {
     uint64_t end;
   };
 
-  mutable std::mutex mutex_;  // guards ranges_
+  mutable std::mutex mutex_;   // guards ranges_
   std::vector<Range> ranges_;  // sorted, apart
 };
 

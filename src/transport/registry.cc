@@ -12,13 +12,13 @@ namespace tilewire {
 namespace {
 
 constexpr std::array kKinds = {
-    TransportKind{.name = "emulated",
-                  .purpose = "one machine as several nodes: copies within host memory, with bandwidth, latency and order "
-                             "of a network",
-                  .why_unavailable = [](const Options&) { return std::string(); },
-                  .make = [](const TransportContext& context, const Options& options) {
-                    return make_emulated_transport(context, emulated_options(options));
-                  }},
+    TransportKind{
+        .name = "emulated",
+        .purpose = "one machine as several nodes: copies within host memory, with bandwidth, latency and order "
+                   "of a network",
+        .why_unavailable = [](const Options&) { return std::string(); },
+        .make = [](const TransportContext& context,
+                   const Options& options) { return make_emulated_transport(context, emulated_options(options)); }},
 };
 
 std::string list_kinds(const Options& options) {

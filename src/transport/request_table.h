@@ -13,10 +13,10 @@ namespace tilewire {
 struct RequestSlot {
   WriteRequest request;
   Epoch epoch = 0;
-  uint32_t word = 0;           // the flag word this request is, or is followed by
-  bool flag_follows = false;   // after_completion: the flag is written next, from the same slot
-  uint32_t next_of_word = 0;   // after_completion: slot that waits for this one, plus one
-  uint32_t generation = 0;     // changes whenever a completion of this slot has been seen
+  uint32_t word = 0;          // the flag word this request is, or is followed by
+  bool flag_follows = false;  // after_completion: the flag is written next, from the same slot
+  uint32_t next_of_word = 0;  // after_completion: slot that waits for this one, plus one
+  uint32_t generation = 0;    // changes whenever a completion of this slot has been seen
   bool is_busy = false;
 };
 
@@ -35,8 +35,8 @@ class RequestTable {
   uint32_t add(const WriteRequest& request, Epoch epoch, uint32_t word);
   RequestSlot& at(uint32_t index) { return slots_[index]; }
 
-  // The slot whose request a completion is for; nothing for an id that is not in flight (completed twice, or never sent).
-  // From then on the id is used up: set_next() gives a new one.
+  // The slot whose request a completion is for; nothing for an id that is not in flight (completed twice, or never
+  // sent). From then on the id is used up: set_next() gives a new one.
   std::optional<uint32_t> take_completion(uint64_t id);
   // Another request from the same slot.
   void set_next(uint32_t index, const WriteRequest& request);

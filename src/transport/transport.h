@@ -1,11 +1,11 @@
 // The one interface between the proxy and a network. A transport moves bytes from this rank's registered arena into the
 // arenas of ranks on other nodes. It knows nothing of ops, tiles or calls.
 //
-// Life: made by the registry, register_arena() for each range, address(), connect() with everybody's addresses, then post()
-// and poll() by the proxy thread until close().
+// Life: made by the registry, register_arena() for each range, address(), connect() with everybody's addresses, then
+// post() and poll() by the proxy thread until close().
 //
-// Thread-safety: register_arena may also be called while the proxy runs (the arena grows between calls); address, connect
-// and close before the proxy starts or after it stopped; post, poll and idle_hint by the proxy thread alone.
+// Thread-safety: register_arena may also be called while the proxy runs (the arena grows between calls); address,
+// connect and close before the proxy starts or after it stopped; post, poll and idle_hint by the proxy thread alone.
 #pragma once
 
 #include <chrono>
@@ -26,10 +26,10 @@ namespace tilewire {
 // What differs between networks. Arrival strategies are chosen from this, once, the same on all ranks.
 struct Caps {
   std::string name{};
-  bool ordered_writes = false;    // a write becomes visible to the peer after all earlier writes to it
-  bool value_writes = false;      // RequestKind::write_value works: 8 bytes, never torn
+  bool ordered_writes = false;        // a write becomes visible to the peer after all earlier writes to it
+  bool value_writes = false;          // RequestKind::write_value works: 8 bytes, never torn
   bool write_with_immediate = false;  // a write can carry 32 bits that appear at the receiver once its data is visible
-  uint32_t max_outstanding = 0;   // requests posted and not yet completed, over all peers
+  uint32_t max_outstanding = 0;       // requests posted and not yet completed, over all peers
   uint64_t max_write_bytes = std::numeric_limits<uint64_t>::max();  // longest single request
 };
 
@@ -45,9 +45,9 @@ struct WriteRequest {
   uint64_t src_offset = 0;  // into my arena
   uint64_t dst_offset = 0;  // into the peer's arena
   uint64_t bytes = 0;
-  uint64_t value = 0;       // write_value
-  uint32_t immediate = 0;   // write_with_immediate
-  uint64_t id = 0;          // comes back in the completion
+  uint64_t value = 0;      // write_value
+  uint32_t immediate = 0;  // write_with_immediate
+  uint64_t id = 0;         // comes back in the completion
 
   // A request that moves a signal and no data.
   bool is_control() const { return kind == RequestKind::write_value || bytes == 0; }
@@ -101,9 +101,9 @@ class Transport {
   // Collective among all ranks. Throws Error(mismatch) for an address that is no address of this transport,
   // Error(deadline) and what `exchange_fds` throws.
   virtual void connect(std::span<const std::vector<std::byte>> addresses, std::chrono::nanoseconds deadline) = 0;
-  // Takes a prefix of `requests` and returns how long it is: fewer than all is back-pressure, not an error. Never blocks.
-  // A range that was not registered here, or lies outside the peer's arena, is an Error(invalid_argument) that names it;
-  // requests before it were taken.
+  // Takes a prefix of `requests` and returns how long it is: fewer than all is back-pressure, not an error. Never
+  // blocks. A range that was not registered here, or lies outside the peer's arena, is an Error(invalid_argument) that
+  // names it; requests before it were taken.
   virtual size_t post(std::span<const WriteRequest> requests) = 0;
   // Moves things on and fills `events`; returns how many. Never blocks.
   virtual size_t poll(std::span<Event> events) = 0;

@@ -134,12 +134,11 @@ void EmulatedTransport::map_arenas() {
                                     fmt::format("arena of rank {}", p.value));
       peer.arena = peer.mapping.base();
     } else {
-      throw Error(ErrorKind::invalid_argument,
-                  {.what = "the emulated transport has no way to the arena of a peer",
-                   .where = where(),
-                   .values = fmt::format("peer = {}", p.value),
-                   .limit = "all ranks must be on one host",
-                   .advice = "use another transport between hosts"});
+      throw Error(ErrorKind::invalid_argument, {.what = "the emulated transport has no way to the arena of a peer",
+                                                .where = where(),
+                                                .values = fmt::format("peer = {}", p.value),
+                                                .limit = "all ranks must be on one host",
+                                                .advice = "use another transport between hosts"});
     }
   }
 }

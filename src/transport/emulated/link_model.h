@@ -1,4 +1,5 @@
-// When a request lands and when its completion shows: the timing of the emulated network, without any waiting or moving.
+// When a request lands and when its completion shows: the timing of the emulated network, without any waiting or
+// moving.
 //
 // A rank has one way out, a token bucket that all its peers share. The draws depend on the seed, the two ranks and the
 // number of the request on its way, never on time: the same posts get the same draws.

@@ -20,8 +20,8 @@ class ReceiveQueue {
  public:
   // A queue of this process. Throws Error(resource), or Error(invalid_argument) for no power of two.
   static std::shared_ptr<ReceiveQueue> create(Rank owner, uint32_t entries);
-  // The queue of another process, from its descriptor, which stays the caller's. Throws Error(mismatch) when it is not of
-  // that size.
+  // The queue of another process, from its descriptor, which stays the caller's. Throws Error(mismatch) when it is not
+  // of that size.
   static std::shared_ptr<ReceiveQueue> open(Rank owner, uint32_t entries, int fd);
   // The queue of that number made in this process and still alive, or nothing.
   static std::shared_ptr<ReceiveQueue> find(uint64_t number);

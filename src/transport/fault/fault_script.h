@@ -1,7 +1,7 @@
 // What the fault transport does, as one text: faults joined by ';', each "name" or "name:key=value,key=value".
 //
-//   stall:after=10,ms=50       once 10 requests were taken: takes nothing and reports nothing for 50 ms; for ever without ms
-//   full:after=10,times=100    once 10 requests were taken: refuses the next 100 posts, as a full queue does
+//   stall:after=10,ms=50       once 10 requests were taken: takes nothing and reports nothing for 50 ms; for ever
+//   without ms full:after=10,times=100    once 10 requests were taken: refuses the next 100 posts, as a full queue does
 //   drop:peer=2,after=5        requests to rank 2, after the first 5 to it: never sent, never completed
 //   withhold:peer=2,after=5    the same, but sent: only the completions are kept back; all peers without peer
 //   fail:nth=3,status=7        the 3rd request (to peer=P, if given) is not sent and fails with that status
@@ -25,10 +25,10 @@ enum class FaultKind : uint8_t { stall, full, drop, withhold, fail, delay, die }
 
 struct Fault {
   FaultKind kind = FaultKind::stall;
-  std::optional<Rank> peer;     // nothing: any
+  std::optional<Rank> peer;  // nothing: any
   uint64_t after = 0;
-  uint64_t count = 0;           // full: times; fail: nth; die: step
-  int32_t status = 1;           // fail
+  uint64_t count = 0;                                // full: times; fail: nth; die: step
+  int32_t status = 1;                                // fail
   std::optional<std::chrono::nanoseconds> duration;  // stall, delay
 };
 

@@ -127,9 +127,8 @@ std::chrono::nanoseconds FaultTransport::delay_of(const WriteRequest& request) c
 }
 
 bool FaultTransport::must_wait_behind_held(const WriteRequest& request) const {
-  return caps().ordered_writes && std::any_of(held_.begin(), held_.end(), [&](const Held& held) {
-           return held.request.peer == request.peer;
-         });
+  return caps().ordered_writes &&
+         std::any_of(held_.begin(), held_.end(), [&](const Held& held) { return held.request.peer == request.peer; });
 }
 
 bool FaultTransport::send(const WriteRequest& request) { return inner_->post({&request, 1}) == 1; }

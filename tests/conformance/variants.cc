@@ -1,0 +1,49 @@
+#include "conformance/variants.h"
+
+#include "transport/fault/fault_transport.h"
+#include "transport/registry.h"
+
+namespace tilewire {
+namespace {
+
+// Sets of options that make one registered transport behave in different ways.
+std::vector<std::pair<std::string, Options>> option_sets(std::string_view name) {
+  Options options;
+  options.transport = std::string(name);
+  if (name != "emulated") return {{std::string(name), options}};
+  std::vector<std::pair<std::string, Options>> sets;
+  options.emulated_latency_us = 20;
+  options.emulated_bandwidth_gbps = 100;
+  sets.emplace_back("emulated_rc_slow", options);
+  options.emulated_latency_us = 0;
+  options.emulated_bandwidth_gbps = 0;
+  for (const char* personality : {"rc", "relaxed", "srd"}) {
+    options.emulated_personality = personality;
+    sets.emplace_back(std::string("emulated_") + personality, options);
+  }
+  return sets;
+}
+
+}  // namespace
+
+std::vector<TransportVariant> transport_variants() {
+  std::vector<TransportVariant> variants;
+  for (const TransportKind& kind : transport_kinds()) {
+    const size_t before = variants.size();
+    for (const auto& [name, options] : option_sets(kind.name)) {
+      if (!kind.why_unavailable(options).empty()) continue;
+      const auto make = [options = options](const TransportContext& context) {
+        return make_transport(options, context);
+      };
+      variants.push_back({name, make});
+    }
+    if (variants.size() == before) continue;
+    // The fault transport looks at no more than Caps, so one variant a kind is enough.
+    const auto plain = variants.back().make;
+    variants.push_back({"fault_" + variants.back().name,
+                        [plain](const TransportContext& context) { return make_fault_transport(plain(context), ""); }});
+  }
+  return variants;
+}
+
+}  // namespace tilewire
