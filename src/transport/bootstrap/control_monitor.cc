@@ -231,10 +231,12 @@ void ControlConnection::Monitor::handle_step(const ControlRecord& record) {
 }
 
 void ControlConnection::Monitor::handle_left(const ControlRecord& record) {
+  Verdict verdict;
   {
     const std::lock_guard lock(mutex_);
     if (record.rank == Rank(0)) has_root_left_ = true;
-    if (const Verdict verdict = ledger_.on_remote_left(record.rank, record.last_ended)) raise(*verdict);
+    verdict = ledger_.on_remote_left(record.rank, record.last_ended);
+    if (verdict && !has_root_left_) raise(*verdict);
     if (has_root_left_ && gather_.is_busy && !gather_.is_done) {
       gather_.is_done = true;
       gather_.fault = CallFault{
@@ -244,6 +246,8 @@ void ControlConnection::Monitor::handle_left(const ControlRecord& record) {
     }
   }
   if (callbacks_.on_left) callbacks_.on_left(record.rank, record.last_ended);
+  // With rank 0 gone nobody orders the aborts; what others do because of this one must not be taken for the cause.
+  if (verdict && has_root_left_) set_abort({joined_.rank, verdict->kind, verdict->text});
 }
 
 void ControlConnection::Monitor::set_abort(AbortNotice notice) {

@@ -130,6 +130,30 @@ TEST(Control, FirstAbortReachesAllOnceWithOneText) {
   EXPECT_EQ(texts.size(), 1u);
 }
 
+TEST(Control, LossAfterAnAbortIsNotASecondOne) {
+  const auto failures = run_connected(2, [](Member m) {
+    if (m.rank == 0) m.control.send_abort(ErrorKind::aborted, "the first");
+    ASSERT_TRUE(m.seen.wait([&] { return !m.seen.aborts.empty(); }));
+    if (m.rank == 0) throw std::runtime_error("dropped without close");
+    std::this_thread::sleep_for(300ms);
+    const std::lock_guard lock(m.seen.mutex);
+    ASSERT_EQ(m.seen.aborts.size(), 1u);
+    EXPECT_EQ(m.seen.aborts[0].text, "the first");
+  });
+  EXPECT_FALSE(failures[1].has_failed) << failures[1].text;
+}
+
+TEST(Control, IdleRanksThatLiveLongerThanTheDeathLimitAreNotDead) {
+  const ControlOptions options{.heartbeat = 50ms, .death = 400ms};
+  expect_none(run_connected(
+      3,
+      [](Member m) {
+        std::this_thread::sleep_for(1200ms);
+        m.control.barrier("all alive", deadline_in(5s));
+      },
+      options));
+}
+
 TEST(Control, AbortWakesAGather) {
   const SteadyTime start = steady_now();
   const auto failures = run_connected(2, [](Member m) {
