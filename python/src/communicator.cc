@@ -62,6 +62,14 @@ CommunicatorHandle init(const std::map<std::string, std::string>& settings, std:
   return CommunicatorHandle(std::move(*comm));
 }
 
+// The events from number `first` on.
+std::vector<nb::dict> trace_events(const CommunicatorHandle& comm, size_t first) {
+  const std::vector<WorkEvent> events = comm->trace_events();
+  std::vector<nb::dict> rows;
+  for (size_t i = first; i < events.size(); ++i) rows.push_back(to_dict(events[i]));
+  return rows;
+}
+
 std::vector<nb::bytes> all_gather_bytes(const CommunicatorHandle& comm, const nb::bytes& mine) {
   const std::string own(mine.c_str(), mine.size());
   std::vector<std::string> all;
@@ -124,12 +132,8 @@ void add_communicator(nb::module_& m) {
            })
       .def("start_trace", [](const CommunicatorHandle& c) { c->start_trace(); })
       .def("stop_trace", [](const CommunicatorHandle& c) { c->stop_trace(); })
-      .def("trace_events",
-           [](const CommunicatorHandle& c) {
-             std::vector<nb::dict> rows;
-             for (const WorkEvent& e : c->trace_events()) rows.push_back(to_dict(e));
-             return rows;
-           })
+      .def("trace_event_count", [](const CommunicatorHandle& c) { return c->trace_events().size(); })
+      .def("trace_events", &trace_events)
       .def("write_trace", [](const CommunicatorHandle& c, const std::string& path) { c->write_trace(path); });
 }
 

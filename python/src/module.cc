@@ -1,6 +1,7 @@
 // The extension module tilewire._core: the public C++ interface, thinly. What users call is in the package's Python
 // files.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 #include <tilewire/communicator.h>
 
 #include "python/src/bindings.h"

@@ -120,7 +120,8 @@ def matrix(array: Array) -> _core.Matrix:
     """What the compiled core takes. The array must live as long as it is used."""
     item = array.itemsize
     rows, cols = array.shape
-    strides = (array.strides[0] // item, array.strides[1] // item)
+    # numpy gives arrays without elements any strides.
+    strides = (array.strides[0] // item, array.strides[1] // item) if array.size else (max(cols, 1), 1)
     return _core.Matrix(address(array), (rows, cols), strides, _NAMES[array.dtype])
 
 

@@ -43,7 +43,7 @@ class Trace:
 
     def start(self) -> None:
         """Records from the next call on. Not during a call."""
-        self._first = len(self._core.trace_events())
+        self._first = self._core.trace_event_count()
         self._events = None
         self._core.start_trace()
 
@@ -51,12 +51,12 @@ class Trace:
         """Ends the recording. Idempotent."""
         if self._events is None:
             self._core.stop_trace()
-            self._events = as_events(self._core.trace_events()[self._first :])
+            self._events = as_events(self._core.trace_events(self._first))
 
     @property
     def events(self) -> list[Event]:
         """This rank's events so far, by time."""
-        return as_events(self._core.trace_events()[self._first :]) if self._events is None else self._events
+        return as_events(self._core.trace_events(self._first)) if self._events is None else self._events
 
     def write(self, path: Path) -> None:
         """Writes the events for `tilewire trace`; OSError names a path that cannot be written."""

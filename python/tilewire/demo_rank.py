@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import tilewire as tw
 from tilewire.demo import run_rank
 from tilewire.demo_cases import CallStats
-from tilewire.trace_events import as_events
 
 
 class TilewireMachine:
-    """The demo's machine over a Tilewire communicator."""
+    """The demo's machine over a Tilewire communicator; every call is traced."""
 
-    def __init__(self, library: Any, comm: Any) -> None:
+    def __init__(self, comm: tw.Communicator) -> None:
         self.comm = comm
-        self.all_gather_matmul: Callable[..., Any] = library.all_gather_matmul
+        self._trace = comm.trace()
 
     @property
     def rank(self) -> int:
-        return int(self.comm.rank)
+        return self.comm.rank
 
     @property
     def world_size(self) -> int:
-        return int(self.comm.world_size)
+        return self.comm.world_size
 
     def barrier(self) -> None:
         self.comm.barrier()
 
+    def all_gather_matmul(self, *arguments: Any, **options: Any) -> Any:
+        with self._trace:
+            return tw.all_gather_matmul(*arguments, **options)
+
     def last_call(self) -> CallStats:
-        return CallStats(self.comm.last_call_bytes(), as_events(self.comm.last_call_events()))
+        return CallStats(self.comm.last_call.bytes_by_link, self._trace.events)
 
 
 def main() -> None:
-    library: Any = importlib.import_module("tilewire")
-    with library.init() as comm:
-        run_rank(TilewireMachine(library, comm), Path(sys.argv[1]))
+    with tw.init() as comm:
+        run_rank(TilewireMachine(comm), Path(sys.argv[1]))
 
 
 if __name__ == "__main__":

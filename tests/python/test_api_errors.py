@@ -1,0 +1,285 @@
+"""Bad input and bad luck: every surviving rank gets an error that names what is wrong, soon, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rank_run import FAST_FAILURE, run_ranks
+
+HERE = Path(__file__).resolve().parent
+# A call that fails must do so within seconds, on slow and busy machines too.
+SOON_S = 15
+
+# name of the refused call: (exception, pieces of its text)
+REFUSALS: dict[str, tuple[str, list[str]]] = {
+    "dtype of a": ("InvalidArgument", ["a is float64", "must be bf16, fp16 or fp32"]),
+    "byte order": ("InvalidArgument", ["a is >f4"]),
+    "dtypes differ": ("InvalidArgument", ["a is fp32, b is bf16"]),
+    "a has 1 dimension": ("InvalidArgument", ["a has shape [48]", "must have 2"]),
+    "b has 3 dimensions": ("InvalidArgument", ["b has shape [1, 48, 40]"]),
+    "a is a list": ("InvalidArgument", ["a is a list"]),
+    "b is no array": ("InvalidArgument", ["b is a int"]),
+    "b as [N, K]": ("InvalidArgument", ["a is [16, 48], b is [40, 48]", "pass b.T"]),
+    "K differs": ("InvalidArgument", ["a is [16, 48], b is [52, 40]"]),
+    "no weight": ("InvalidArgument", ["0 weights", "1 to 8"]),
+    "nine weights": ("InvalidArgument", ["9 weights"]),
+    "second weight is wrong": ("InvalidArgument", ["b[1] is [47, 40]"]),
+    "bias is too long": ("InvalidArgument", ["bias has 41 values, its weight has 40 columns"]),
+    "bias has 2 dimensions": ("InvalidArgument", ["bias has shape [1, 40]"]),
+    "bias is a list": ("InvalidArgument", ["bias does not fit b"]),
+    "bias dtype": ("InvalidArgument", ["bias is float64"]),
+    "out has the wrong shape": ("InvalidArgument", ["out is [48, 41]", "must be [48, 40]"]),
+    "out has the wrong dtype": ("InvalidArgument", ["out is bf16", "must be fp32"]),
+    "out is in column order": ("InvalidArgument", ["out has strides that cannot be written"]),
+    "out repeats a row": ("InvalidArgument", ["out has strides that cannot be written"]),
+    "out is read-only": ("InvalidArgument", ["out is read-only"]),
+    "out is no array": ("InvalidArgument", ["out is a str"]),
+    "out is a list": ("InvalidArgument", ["out does not fit b"]),
+    "out aliases a": ("InvalidArgument", ["out overlaps a"]),
+    "out aliases b": ("InvalidArgument", ["out overlaps b"]),
+    "out twice": ("InvalidArgument", ["out[0] overlaps out[1]"]),
+    "out_dtype": ("InvalidArgument", ["out_dtype = int8"]),
+    "rows is too short": ("InvalidArgument", ["rows = [16]", "3 ranks"]),
+    "rows is negative": ("InvalidArgument", ["negative count", "-1"]),
+    "rows does not match a": ("InvalidArgument", ["= 17, a is [16, 48]"]),
+    "rows is a word": ("InvalidArgument", ["rows = 'guess'"]),
+    "rows has fractions": ("InvalidArgument", ["rows = [16.5"]),
+    "plan is no JSON": ("InvalidArgument", ["not a JSON object"]),
+    "plan has an unknown field": ("InvalidArgument", ["field"]),
+    "plan is a number": ("InvalidArgument", ["plan is a int"]),
+    "comm is a word": ("InvalidArgument", ["comm is a str"]),
+    "handle: wrong shape": ("InvalidArgument", ["do not fit the handle", "K = 47", "K = 48"]),
+    "empty: dtype": ("InvalidArgument", ["dtype = int8"]),
+    "empty: shape": ("InvalidArgument", ["shape = (2, -2)"]),
+    "empty: no room": ("ResourceError", ["USER_ARENA_RESERVE_BYTES"]),
+    "closed": ("Closed", ["closed"]),
+    "no communicator": ("InvalidArgument", ["0 communicators are open", "tilewire.init()"]),
+    "close again": ("", []),
+}
+
+
+def test_calls_that_all_ranks_refuse_leave_the_communicator_usable(tmp_path: Path) -> None:
+    for rank, found in enumerate(run_ranks("refusals", tmp_path, "2,1").all_results()):
+        assert found.pop("after") is True
+        assert sorted(found) == sorted(REFUSALS)
+        for name, (error, pieces) in REFUSALS.items():
+            got = found[name]
+            assert got["error"] == error, f"rank {rank}, {name}: {got}"
+            assert all(piece in got["text"] for piece in pieces), f"rank {rank}, {name}: {got}"
+            assert got["seconds"] < SOON_S, f"rank {rank}, {name}: {got}"
+
+
+DISAGREEMENTS: dict[str, list[str]] = {
+    "rows": ["16", "15"],
+    "rows lists": ["16, 17, 16", "16"],
+    "K": ["K = 48", "K = 49"],
+    "dtype": ["bf16", "fp16"],
+    "plan": ["8", "16"],
+    "refused by one": ["a is [16, 48], b is [47, 40]"],
+    "refused by one, in Python": ["a has shape [48]"],
+    "call and barrier": ["barrier"],
+}
+
+
+def test_disagreement_names_both_values_on_all_ranks(tmp_path: Path) -> None:
+    results = run_ranks("disagreements", tmp_path, "2,1").all_results()
+    for rank, found in enumerate(results):
+        assert sorted(found) == sorted(DISAGREEMENTS)
+        for name, pieces in DISAGREEMENTS.items():
+            got = found[name]
+            is_refuser = name.startswith("refused") and rank == len(results) - 1
+            allowed = ["InvalidArgument"] if is_refuser else ["Refused"] if name.startswith("refused") else ["Mismatch"]
+            assert got["error"] in allowed, f"rank {rank}, {name}: {got}"
+            assert all(piece in got["text"] for piece in pieces), f"rank {rank}, {name}: {got}"
+            assert got["seconds"] < SOON_S, f"rank {rank}, {name}: {got}"
+            assert got["later"], f"rank {rank}, {name}: a later call went through: {got}"
+
+
+def leftovers() -> set[str]:
+    """What this library could leave behind."""
+    shm = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}
+    return shm | {f"/tmp/{name}" for name in os.listdir("/tmp") if "tilewire" in name.lower()}
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("victim", ["0", "2"])
+def test_killed_rank_is_named_and_leaves_nothing(victim: str, tmp_path: Path) -> None:
+    before = leftovers()
+    done = run_ranks("endless_calls", tmp_path, "2,1", (str(tmp_path), victim, "kill"))
+    assert done.code == 128 + signal.SIGKILL, done.output
+    for rank, found in enumerate(done.results):
+        if rank == int(victim):
+            continue
+        assert found is not None, done.output
+        assert found["error"] == "PeerLost" and f"rank {victim}" in found["text"], found
+        assert found["next"] == "PeerLost" and found["close"] < SOON_S and found["seconds"] < SOON_S
+    pids = [int((tmp_path / f"pid{rank}").read_text()) for rank in range(3)]
+    assert not any(map(is_running, pids))
+    assert leftovers() <= before
+
+
+@pytest.mark.parametrize("how", ["exception", "exit", "close"])
+def test_rank_that_leaves_between_calls_ends_the_others(how: str, tmp_path: Path) -> None:
+    done = run_ranks("endless_calls", tmp_path, "2,1", (str(tmp_path), "1", how))
+    assert done.code == (3 if how == "exit" else 1 if how == "exception" else 0), done.output
+    for rank in (0, 2):
+        found = done.results[rank]
+        assert found and found["error"] in ("PeerLost", "Aborted") and "rank 1" in found["text"], (found, done.output)
+        assert found["seconds"] < SOON_S
+
+
+def test_sleeping_rank_is_named_at_the_deadline(tmp_path: Path) -> None:
+    environment = {"TILEWIRE_DEADLINE_S": "2"}
+    done = run_ranks(
+        "endless_calls", tmp_path, "2,1", (str(tmp_path), "1", "sleep"), environment, grace_s=0.5, limit_s=20
+    )
+    for rank in (0, 2):
+        found = done.results[rank]
+        assert found and found["error"] == "DeadlineError" and "1" in found["text"], (found, done.output)
+        assert found["seconds"] < SOON_S
+
+
+def test_rank_that_never_comes_is_listed(tmp_path: Path) -> None:
+    done = run_ranks("never_comes", tmp_path, "3")
+    for found in done.results[:2]:
+        assert found["error"] == "DeadlineError" and "rank 2" in found["text"] and found["seconds"] < SOON_S, found
+
+
+def test_what_init_refuses(tmp_path: Path) -> None:
+    for found in run_ranks("init_errors", tmp_path, "1,1", (str(tmp_path),)).all_results():
+        expected = {
+            "unknown option": ("InvalidArgument", "deadline_s"),
+            "bad value": ("InvalidArgument", "soon"),
+            "bad layout": ("InvalidArgument", "1,x"),
+            "layout does not fit": ("InvalidArgument", "7,1"),
+            "options differ": ("Mismatch", "max_chunks_per_source"),
+            "secret differs": ("", ""),
+            "no transport": ("Unavailable", "pigeon"),
+            "trace file": ("ResourceError", "/no/such/folder/trace.json"),
+            "two are open": ("InvalidArgument", "2 communicators are open"),
+        }
+        for name, (error, piece) in expected.items():
+            got = found[name]
+            assert piece in got["text"], (name, got)
+            assert got["error"] == error if error else got["error"], (name, got)
+        assert found["first"] and found["second"] and found["trace written"]
+
+
+def start(program: str, folder: Path, *arguments: str, layout: str = "2") -> subprocess.Popen[str]:
+    """A launch in a process group of its own, as a terminal starts it."""
+    command = [sys.executable, "-m", "tilewire", "run", "--layout", layout, "--grace", "10"]
+    command += [str(HERE / "rank_run.py"), program, str(folder), *arguments]
+    environment = {**os.environ, **FAST_FAILURE}
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+
+
+def wait_for(paths: list[Path], limit_s: float = 60) -> None:
+    end = time.monotonic() + limit_s
+    while not all(path.exists() for path in paths):
+        assert time.monotonic() < end, f"not there: {paths}"
+        time.sleep(0.05)
+
+
+def test_ctrl_c_ends_a_call_that_waits_for_another_rank(tmp_path: Path) -> None:
+    """Only the waiting rank is interrupted: it leaves at once, and the other one hears of it."""
+    launch = start("blocked_call", tmp_path, str(tmp_path))
+    wait_for([tmp_path / "pid0", tmp_path / "pid1"])
+    time.sleep(1)
+    begin = time.monotonic()
+    os.kill(int((tmp_path / "pid1").read_text()), signal.SIGINT)
+    wait_for([tmp_path / "blocked_call.1.json"])
+    assert time.monotonic() - begin < 5
+    found: dict[str, Any] = __import__("json").loads((tmp_path / "blocked_call.1.json").read_text())
+    assert found["error"] == "KeyboardInterrupt"
+    os.killpg(launch.pid, signal.SIGINT)
+    output, _ = launch.communicate(timeout=60)
+    assert launch.returncode == 128 + signal.SIGINT, output
+    other = __import__("json").loads((tmp_path / "blocked_call.0.json").read_text())
+    assert other["error"] == "KeyboardInterrupt"
+    assert other["later"]["error"] == "Aborted" and "rank 1: interrupted" in other["later"]["text"], other
+
+
+def test_ctrl_c_during_init(tmp_path: Path) -> None:
+    program = "import tilewire, sys; print('starts', flush=True); tilewire.init(0, 2, 'localhost:' + sys.argv[1])"
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        port = str(holder.getsockname()[1])
+    for rank in ("0", "1"):
+        command = [sys.executable, "-c", program.replace("init(0", f"init({rank}"), port]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout is not None and process.stdout.readline() == "starts\n"
+        time.sleep(1)
+        begin = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == -signal.SIGINT and "KeyboardInterrupt" in errors, errors
+        assert time.monotonic() - begin < 5
+
+
+def test_port_in_use_is_named() -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        program = f"import tilewire; tilewire.init(0, 2, '127.0.0.1:{port}', connect_deadline_s=20)"
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1 and "ResourceError" in done.stderr and f"port {port}" in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [("nothing", 0), ("exception", 1), ("exception in with", 1), ("code", 7), ("early", 0), ("forked child", 0)],
+)
+def test_process_ends_soon_with_its_own_exit_code(how: str, code: int, tmp_path: Path) -> None:
+    done = run_ranks("exits", tmp_path, "1,1", (how,))
+    assert done.code == code and done.seconds < 10 + 3 * (how == "early") + SOON_S, done.output
+    assert done.results[0] in (True, None if how == "early" else True), done.output
+    assert ("a bug of the user's" in done.output) == how.startswith("exception"), done.output
+
+
+def test_creating_and_closing_leaves_no_descriptor_or_thread(tmp_path: Path) -> None:
+    for found in run_ranks("many_communicators", tmp_path, "1,1").all_results():
+        assert found["after"] == found["before"]
+
+
+def test_threads_get_one_call_at_a_time() -> None:
+    import numpy as np
+
+    import tilewire as tw
+
+    with tw.init() as comm:
+        a = np.ones((2048, 512), np.float32)
+        errors: list[str] = []
+
+        def work() -> None:
+            for _ in range(20):
+                try:
+                    tw.all_gather_matmul(a, a.T, comm=comm)
+                except tw.InvalidArgument as error:
+                    errors.append(str(error))
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert errors and all("another call of this communicator is in flight" in text for text in errors)
