@@ -2,7 +2,7 @@
 // are clean (random_run_test), so a name that comes here comes from the fault.
 #include <gtest/gtest.h>
 
-#include <functional>
+#include <deque>
 
 #include "schedule/simulator/exhaustive_run.h"
 #include "schedule/simulator/random_run.h"
@@ -225,6 +225,71 @@ TEST(PlantedFaults, TilesMadeTwiceOrNotAtAllAreNamed) {
   EXPECT_TRUE(hunt(toy, {}).has(ViolationKind::tile_unknown));
   call.set_tiles(Rank{0}, 3);
   EXPECT_TRUE(hunt(toy, {}).ok());
+}
+
+// A ring broadcast in which rank 0 has one role more, which does one thing more in every call.
+struct Intruder {
+  explicit Intruder(const std::vector<int32_t>& layout, const ScriptPiece& piece, int32_t ring = -1)
+      : toy(ring_calls(layout, 4)) {
+    const bool is_own_ring = ring >= toy.program.rings;
+    if (is_own_ring) toy.program.rings = ring + 1;
+    for (size_t i = 0; i < toy.program.calls.size(); ++i) {
+      SimCall& call = toy.program.calls[i];
+      const Command end{.kind = CommandKind::call_end, .epoch = toy.program.epoch(static_cast<int32_t>(i))};
+      ends.push_back({{.command = end}});
+      scripts.push_back({piece});
+      if (is_own_ring) scripts.back().push_back({.command = end});
+      call.add(Rank{0}, {.role = "intruder", .ring = ring}, ScriptModel{&scripts.back()});
+      if (is_own_ring) call.add(Rank{1}, {.role = "intruder", .ring = ring}, ScriptModel{&ends.back()});
+    }
+  }
+  bool is_named(ViolationKind kind, SimOptions options = {}) const {
+    options.max_violations = 1000;
+    for (uint64_t seed = 1; seed < kSeeds; ++seed) {
+      if (run_random(toy.program, options, seed).has(kind)) return true;
+    }
+    return false;
+  }
+
+  Toy toy;
+  std::deque<Script> scripts, ends;
+};
+
+TEST(PlantedFaults, ATileMadeTwiceIsNamed) {
+  EXPECT_TRUE(Intruder({2}, {.tile = 1}).is_named(ViolationKind::tile_twice));
+}
+
+TEST(PlantedFaults, AWordWithTwoWritersIsNamed) {
+  const FlagLayout flags = ring_calls({2}).program.arena.flags;
+  const Intruder intruder({2}, {.publishes = {{Rank{1}, flags.chunk(0, Rank{0}, Chunk{0})}}});
+  EXPECT_TRUE(intruder.is_named(ViolationKind::signal_twice));
+}
+
+TEST(PlantedFaults, AStoreToAnotherNodeIsNamed) {
+  const FlagLayout flags = ring_calls({1, 1}).program.arena.flags;
+  const Intruder intruder({1, 1}, {.publishes = {{Rank{1}, flags.chunk(3, Rank{0}, Chunk{0})}}});
+  EXPECT_TRUE(intruder.is_named(ViolationKind::bad_command));
+}
+
+// A signal over the network that the receiver does not wait for: nothing says that it landed before it is sent again.
+ScriptPiece unheard_signal() {
+  const FlagLayout flags = ring_calls({1, 1}).program.arena.flags;
+  return {.command = Command{.kind = CommandKind::signal, .peer = Rank{1}, .word = flags.chunk(3, Rank{0}, Chunk{0})}};
+}
+
+TEST(PlantedFaults, TwoProducersOfARingAreNamed) {
+  EXPECT_TRUE(Intruder({1, 1}, unheard_signal(), 1).is_named(ViolationKind::ring_misuse));
+}
+
+TEST(PlantedFaults, ANetworkWordWrittenAgainInFlightIsNamed) {
+  SimOptions options;
+  options.faults = {{.fault = SimFault::drop_need, .role = "done", .word = FlagLayout::sent()}};
+  const Intruder intruder({1, 1}, unheard_signal(), 2);
+  EXPECT_TRUE(intruder.is_named(ViolationKind::word_in_flight, options));
+  EXPECT_FALSE(intruder.is_named(ViolationKind::word_went_back, options));
+  options.publishes_maximum = false;
+  EXPECT_TRUE(intruder.is_named(ViolationKind::word_went_back, options));
+  EXPECT_TRUE(intruder.is_named(ViolationKind::not_at_rest, options));
 }
 
 TEST(PlantedFaults, ReportsCarryTheSeedThatFoundThem) {

@@ -32,6 +32,7 @@ class RandomWalk {
     world_.report().seed = seed;
     for (uint32_t& odds : odds_) odds = kOdds[dice_.below(std::size(kOdds))];
     lazy_rank_ = static_cast<int32_t>(dice_.below(static_cast<size_t>(program.ranks()) * 2));  // often none
+    takes_newest_ = dice_.one_in(2);
     return_odds_ = static_cast<uint32_t>(8u << dice_.below(8));
   }
 
@@ -58,7 +59,7 @@ class RandomWalk {
   bool pick(SimEvent& event) {
     std::vector<SimEvent>& now = world_.possible();
     if (!late_.empty() && dice_.one_in(return_odds_)) {
-      event = take(late_, dice_.below(late_.size()));
+      event = take(late_, late_place());
       return true;
     }
     while (!now.empty()) {
@@ -68,15 +69,19 @@ class RandomWalk {
       late_.push_back(event);
     }
     if (late_.empty()) return false;
-    event = take(late_, dice_.below(late_.size()));
+    event = take(late_, late_place());
     return true;
   }
+
+  // Newest first starves the oldest for as long as anything else can happen.
+  size_t late_place() { return takes_newest_ ? late_.size() - 1 : dice_.below(late_.size()); }
 
   World world_;
   Dice dice_;
   std::vector<SimEvent> late_;  // put off until nothing else is possible, or by chance
   uint32_t odds_[9] = {};       // of being put off, one in so many, by kind of step; 0 = never
   int32_t lazy_rank_ = -1;
+  bool takes_newest_ = false;
   uint32_t return_odds_ = 64;
 };
 

@@ -42,6 +42,7 @@ struct SimOptions {
   bool has_strict_load_ahead = false;  // a piece of work waits until load_ahead more are acquired, as a role that loads
                                        // and works in one thread does
   bool flushes_before_wait = true;     // false is a fault: held-back signals stay while the role waits
+  bool publishes_maximum = true;       // false is a fault: a receiver of a counted network stores whatever epoch comes
   bool checks_memory = true;
   int32_t max_violations = 8;
   std::vector<PlantedFault> faults;

@@ -205,7 +205,8 @@ void World::arrive(int32_t index) {
   const Immediate arrival = unpack_immediate(pack(Immediate{m.command.word, program_->epoch(m.posted_call)}), near);
   const int64_t at = word_at(m.command.peer.value, arrival.word);
   --words_[static_cast<size_t>(at)].in_flight;
-  const Epoch value = std::max(words_[static_cast<size_t>(at)].value, arrival.epoch);
+  const Epoch seen = words_[static_cast<size_t>(at)].value;
+  const Epoch value = options_->publishes_maximum ? std::max(seen, arrival.epoch) : arrival.epoch;
   m.has_flag_landed = true;
   const int32_t call = m.posted_call;
   release_if_over(index);
