@@ -1,0 +1,25 @@
+"""The up-projection of an MLP. Its input is sharded by rows over the ranks, its weight by columns.
+
+Run it with: tilewire run -n 4 --nodes 2 examples/up_projection.py
+"""
+
+import ml_dtypes
+import numpy as np
+
+import tilewire as tw
+
+ROWS, K, N = 128, 2048, 2048  # this rank's rows, the model's width, this rank's columns
+
+with tw.init() as comm:  # rank, world size and meeting place come from the launcher
+    random = np.random.default_rng(comm.rank)
+    x = random.standard_normal((ROWS, K), np.float32).astype(ml_dtypes.bfloat16)
+    w = (random.standard_normal((K, N), np.float32) / K**0.5).astype(ml_dtypes.bfloat16)
+
+    y = tw.all_gather_matmul(x, w)  # [rows of all ranks, N]
+
+    shards = comm.all_gather_bytes(x.tobytes())  # the slow way, to compare with
+    rows = np.frombuffer(b"".join(shards), x.dtype).reshape(-1, K)
+    expected = rows.astype(np.float32) @ w.astype(np.float32)
+    np.testing.assert_allclose(y.astype(np.float32), expected, rtol=2**-8, atol=1e-4)
+    moved = comm.last_call.bytes_by_link
+    print(f"rank {comm.rank} of {comm.world_size}: y is {y.shape}, {moved['network']} bytes sent to other nodes")
