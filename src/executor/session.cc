@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <cmath>
 #include <thread>
 
@@ -84,7 +85,7 @@ void Session::join(const SessionSetup& setup) {
     }
     team_ = std::make_unique<RoleTeam>(rank());
     relay_team_ = std::make_unique<RoleTeam>(rank());
-    if (!options_.trace_file.empty()) start_trace();
+    if (!options_.trace_file.empty()) start_trace_file();
     control_->barrier("created", deadline_in(milliseconds(options_.connect_deadline_s)));
   } catch (const Error& error) {
     if (!control_->aborted()) control_->send_abort(error.kind(), error.what());
@@ -314,11 +315,33 @@ void Session::start_trace() {
   if (!trace_) trace_ = std::make_unique<TraceLog>(rank(), options_.trace_events);
 }
 
+// Whether the file can be written shows at once, not after an hour of work.
+void Session::start_trace_file() {
+  write_trace(trace_path(), {});
+  start_trace();
+}
+
+void Session::finish_trace_file() noexcept {
+  if (options_.trace_file.empty() || !trace_) return;  // no trace: creation has failed
+  try {
+    write_trace(trace_path(), trace_events(), trace_->dropped());
+  } catch (const std::exception& error) {
+    log_error("the timeline is lost: {}", error.what());
+  }
+}
+
+std::string Session::trace_path() const {
+  if (control_->world_size() == 1) return options_.trace_file;
+  const std::filesystem::path path(options_.trace_file);
+  return path.parent_path() / fmt::format("{}.{}{}", path.stem().string(), rank().value, path.extension().string());
+}
+
 void Session::stop_trace() {
   if (!trace_) return;
   const std::vector<TraceEvent> events = trace_->collect();
   traced_.insert(traced_.end(), events.begin(), events.end());
   trace_.reset();
+  if (!options_.trace_file.empty()) start_trace();  // the file wants all calls
 }
 
 std::vector<TraceEvent> Session::trace_events() const {
@@ -355,6 +378,7 @@ void Session::close() noexcept {
   for (int i = 0; is_in_call_ && i < 10'000; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   team_.reset();
   relay_team_.reset();
+  finish_trace_file();
   if (proxy_) proxy_->stop();
   if (transport_) transport_->close();
   if (control_) control_->close();

@@ -137,6 +137,9 @@ class Session {
   void register_new_ranges();
   void after_growth();
   void await_sent() const;
+  void start_trace_file();
+  void finish_trace_file() noexcept;
+  std::string trace_path() const;
   ArenaLayout layout() const;
 
   Options options_;

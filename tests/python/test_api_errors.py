@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -148,7 +149,7 @@ def test_rank_that_leaves_between_calls_ends_the_others(how: str, tmp_path: Path
 def test_sleeping_rank_is_named_at_the_deadline(tmp_path: Path) -> None:
     environment = {"TILEWIRE_DEADLINE_S": "2"}
     done = run_ranks(
-        "endless_calls", tmp_path, "2,1", (str(tmp_path), "1", "sleep"), environment, grace_s=0.5, limit_s=20
+        "endless_calls", tmp_path, "2,1", (str(tmp_path), "1", "sleep"), environment, grace_s=0.5, limit_s=30
     )
     for rank in (0, 2):
         found = done.results[rank]
@@ -208,12 +209,12 @@ def test_ctrl_c_ends_a_call_that_waits_for_another_rank(tmp_path: Path) -> None:
     os.kill(int((tmp_path / "pid1").read_text()), signal.SIGINT)
     wait_for([tmp_path / "blocked_call.1.json"])
     assert time.monotonic() - begin < 5
-    found: dict[str, Any] = __import__("json").loads((tmp_path / "blocked_call.1.json").read_text())
+    found: dict[str, Any] = json.loads((tmp_path / "blocked_call.1.json").read_text())
     assert found["error"] == "KeyboardInterrupt"
     os.killpg(launch.pid, signal.SIGINT)
     output, _ = launch.communicate(timeout=60)
     assert launch.returncode == 128 + signal.SIGINT, output
-    other = __import__("json").loads((tmp_path / "blocked_call.0.json").read_text())
+    other = json.loads((tmp_path / "blocked_call.0.json").read_text())
     assert other["error"] == "KeyboardInterrupt"
     assert other["later"]["error"] == "Aborted" and "rank 1: interrupted" in other["later"]["text"], other
 
@@ -267,11 +268,11 @@ def test_threads_get_one_call_at_a_time() -> None:
     import tilewire as tw
 
     with tw.init() as comm:
-        a = np.ones((2048, 512), np.float32)
+        a = np.ones((512, 512), np.float32)
         errors: list[str] = []
 
         def work() -> None:
-            for _ in range(20):
+            for _ in range(8):
                 try:
                     tw.all_gather_matmul(a, a.T, comm=comm)
                 except tw.InvalidArgument as error:

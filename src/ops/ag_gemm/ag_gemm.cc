@@ -38,11 +38,15 @@ Report Operation::run(const Arguments& arguments, const Problem* fixed) {
     check_arguments(arguments, session_.topology().ranks, session_.rank());
     problem = make_problem(arguments, arguments.rows.counts);
     const bool exchanges = arguments.rows.policy == Rows::Policy::exchange;
-    call.begin(exchanges ? problem.text() + " (own rows; counts are exchanged)" : problem.text());
-    if (exchanges) problem = make_problem(arguments, call.exchange("row counts", arguments.a.rows));
+    if (exchanges) {
+      call.begin(problem.text() + " (own rows; counts are exchanged)");
+      problem = make_problem(arguments, call.exchange("row counts", arguments.a.rows));
+    }
     if (fixed != nullptr) check_fixed(problem, *fixed);
     prepared = &prepare(problem, arguments.plan_json);
     operands = make_operands(arguments, problem);
+    // After all checks: a rank that has begun does not outlive the refusal of another one.
+    if (!exchanges) call.begin(problem.text());
   } catch (const Error& error) {
     call.refuse(error);
     throw;
