@@ -18,7 +18,7 @@ from tilewire.demo_cases import Case, CaseResult, Machine, odd_cases, real_cases
 from tilewire.encoder import encode, similarity_tolerance
 from tilewire.encoder_weights import EncoderModel, load_model
 from tilewire.linear import LocalLinear, OpLinear
-from tilewire.trace_events import as_events, overlap, write_events, write_file, write_perfetto
+from tilewire.trace_events import as_events, flights, overlap, write_events, write_file, write_perfetto
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,6 +111,7 @@ def _merge(results: list[CaseResult]) -> CaseResult:
     first = results[0]
     failures = [f"rank {rank}: {result.message}" for rank, result in enumerate(results) if not result.ok]
     links = sorted({link for result in results for link in result.bytes_by_link})
+    events = as_events([event for result in results for event in result.events])
     return CaseResult(
         first.name,
         first.shape,
@@ -119,7 +120,7 @@ def _merge(results: list[CaseResult]) -> CaseResult:
         sum(result.compared for result in results),
         max(result.time_s for result in results),
         {link: sum(result.bytes_by_link.get(link, 0) for result in results) for link in links},
-        as_events([event for result in results for event in result.events]),
+        as_events([*events, *flights(events)]),
     )
 
 
@@ -162,8 +163,8 @@ def case_table(summary: Summary) -> Table:
     from tilewire.timeline import readable_bytes
 
     table = Table(title=f"all_gather_matmul on {summary.world_size} ranks", title_justify="left")
-    table.add_column("case")
-    table.add_column("(rows) x K x N", overflow="fold")
+    table.add_column("case", min_width=16)
+    table.add_column("(rows) x K x N", min_width=20)
     for name in ("check", "time", "copy", "node", "network", "overlap"):
         table.add_column(name, justify="right", no_wrap=True)
     for case in summary.cases:

@@ -67,7 +67,8 @@ class Case:
     def shape(self) -> str:
         rows = "+".join(map(str, self.rows)) if len(set(self.rows)) > 1 else f"{len(self.rows)}x{self.rows[0]}"
         columns = ", ".join(str(sum(counts)) for counts in self.columns)
-        return f"({rows}) x {self.k} x {columns} {np.dtype(self.dtype).name}"
+        dtype = np.dtype(self.dtype).name.replace("bfloat", "bf").replace("float", "fp")
+        return f"({rows}) x {self.k} x {columns} {dtype}"
 
 
 @dataclass(frozen=True)

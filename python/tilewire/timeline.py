@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _SOURCE_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 _INK, _QUIET, _BAND, _WAIT = "#22272e", "#6b7280", "#f4f5f7", "#d3d7de"
 _LANE_HEIGHT, _BAND_GAP = 1.0, 0.55
+_LEAST_WIDTH = 0.0016  # of the picture
 _NETWORK_HATCH = "////"
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
@@ -116,9 +117,12 @@ def _draw_bars(
     from matplotlib.collections import PolyCollection
 
     waits, bars, faces, remote = [], [], [], []
+    # Work of microseconds in a call of a second is still there to be seen.
+    least = _LEAST_WIDTH * (max((event.t_end_ns for event in events), default=start) - start) / scale
     for event in events:
         top = places[event.rank, event.role, event.worker]
         begin, end = (event.t_begin_ns - start) / scale, (event.t_end_ns - start) / scale
+        end = max(end, begin + least)
         if event.t_wait_ns:
             waits.append(_box((event.wait_begin_ns - start) / scale, begin, top + 0.36, top + 0.64))
         # Compute fills its lane; what moves data is slimmer, so the eye tells them apart without the colour.

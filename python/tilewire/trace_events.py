@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -121,13 +121,42 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 # Roles in the order of the data's way; others follow by name.
-_ROLE_ORDER = {role: place for place, role in enumerate((COMPUTE_ROLE, "push", "send", "proxy", "relay", "forward"))}
+_ROLE_ORDER = {
+    role: place for place, role in enumerate((COMPUTE_ROLE, "push", "send", "in flight", "relay", "forward"))
+}
 
 
 def lanes_of(events: Iterable[Event]) -> list[tuple[int, str, int]]:
     """All (rank, role, worker), by rank, then compute first."""
     lanes = {(event.rank, event.role, event.worker) for event in events}
     return sorted(lanes, key=lambda lane: (lane[0], _ROLE_ORDER.get(lane[1], len(_ROLE_ORDER)), lane[1], lane[2]))
+
+
+def flights(events: Iterable[Event]) -> list[Event]:
+    """The chunks' time on the network, seen from both ends: an event of role "in flight" for each chunk that a rank
+    gave to its proxy (a "send" event ends) and a rank of another node took (a "forward" event of that chunk begins).
+
+    Needs the events of all ranks, on one clock. The events belong to the sender's band and count no bytes again. Chunks
+    that no rank forwards (a node of one rank) have none.
+    """
+    taken: dict[tuple[int, int], list[Event]] = {}
+    found: list[Event] = []
+    ordered = list(events)
+    for event in ordered:
+        if event.role == "forward":
+            taken.setdefault((event.source, event.work), []).append(event)
+    for times in taken.values():
+        times.sort(key=lambda event: event.t_begin_ns, reverse=True)
+    for sent in sorted((e for e in ordered if e.role == "send" and e.link == "network"), key=lambda e: e.t_end_ns):
+        candidates = taken.get((sent.source, sent.work), [])
+        while candidates:
+            at = candidates.pop().t_begin_ns
+            if at >= sent.t_end_ns:
+                found.append(
+                    replace(sent, role="in flight", t_wait_ns=0, t_begin_ns=sent.t_end_ns, t_end_ns=at, bytes=0)
+                )
+                break
+    return found
 
 
 def overlap(events: Iterable[Event], links: Sequence[str] = ("node", "network")) -> dict[int, float]:

@@ -173,7 +173,7 @@ def test_what_init_refuses(tmp_path: Path) -> None:
             "options differ": ("Mismatch", "max_chunks_per_source"),
             "secret differs": ("", ""),
             "no transport": ("Unavailable", "pigeon"),
-            "trace file": ("ResourceError", "/no/such/folder/trace.json"),
+            "trace file": ("ResourceError", "/no/such/folder/trace."),
             "two are open": ("InvalidArgument", "2 communicators are open"),
         }
         for name, (error, piece) in expected.items():

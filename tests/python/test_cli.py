@@ -25,7 +25,7 @@ def invoke(*arguments: str) -> Result:
 
 def test_every_command_has_help() -> None:
     text = invoke("--help").output
-    for command in ("demo", "run", "doctor", "trace"):
+    for command in ("demo", "run", "doctor", "plan", "trace"):
         assert command in text and invoke(command, "--help").exit_code == 0
 
 

@@ -1,10 +1,10 @@
-"""The command line: `tilewire demo | run | doctor | plan | trace | bench`. One small file a command."""
+"""The command line: `tilewire demo | run | doctor | plan | trace`. One small file a command."""
 
 from __future__ import annotations
 
 import typer
 
-from tilewire.cli import demo, doctor, run, trace
+from tilewire.cli import demo, doctor, plan, run, trace
 
 app = typer.Typer(
     help="Fused compute-and-communication operations over several ranks.",
@@ -12,7 +12,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, run, doctor, trace):
+for command in (demo, run, doctor, plan, trace):
     command.register(app)
 
 

@@ -15,6 +15,9 @@ from tilewire.cli.failure import fail
 from tilewire.launcher import Launch, launch, make_layout
 
 RANK_MODULE = "tilewire.demo_rank"
+WIDTH = 132  # where the output goes to no terminal
+# A network as slow, beside CPU ranks, as a real one is beside GPUs: what is hidden under compute is worth hiding.
+NETWORK = {"TILEWIRE_EMULATED_BANDWIDTH_GBPS": "0.05", "TILEWIRE_EMULATED_LATENCY_US": "500"}
 
 
 def register(app: typer.Typer) -> None:
@@ -33,7 +36,7 @@ def demo(
         out.mkdir(parents=True, exist_ok=True)
         # Ranks write here only; an old run's files must not pass for this one's.
         with tempfile.TemporaryDirectory(prefix="tilewire-demo-") as folder:
-            code = launch(Launch([sys.executable, "-m", RANK_MODULE, folder], counts, _threads(sum(counts))))
+            code = launch(Launch([sys.executable, "-m", RANK_MODULE, folder], counts, _environment(sum(counts))))
             if code:
                 fail("a rank failed; see its output above", code)
             ok = _show(Path(folder), sum(counts), out)
@@ -42,16 +45,19 @@ def demo(
     raise typer.Exit(0 if ok else 1)
 
 
-def _threads(ranks: int) -> dict[str, str]:
-    """numpy's threads of each rank, so that all ranks together have the machine's cores."""
+def _environment(ranks: int) -> dict[str, str]:
+    """The network, unless the caller has chosen one, and numpy's threads: all ranks together use every core once."""
     count = str(max(1, (os.cpu_count() or 1) // ranks))
-    return {"OPENBLAS_NUM_THREADS": count, "OMP_NUM_THREADS": count}
+    network = {name: value for name, value in NETWORK.items() if not os.environ.get(name)}
+    return {"OPENBLAS_NUM_THREADS": count, "OMP_NUM_THREADS": count, **network}
 
 
 def _show(folder: Path, world_size: int, out: Path) -> bool:
     from tilewire.demo import print_summary, read_results, write_timeline
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
     summary = read_results(folder, world_size)
     print_summary(summary, console)
     for path in write_timeline(summary, out):
