@@ -75,7 +75,11 @@ TEST(ArenaProcess, DataAndWordsCrossBetweenProcesses) {
 }
 
 TEST(ArenaProcess, NoWakeUpIsLostBetweenProcesses) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr Epoch kRounds = 10000;
+#else
   constexpr Epoch kRounds = 100000;
+#endif
   constexpr auto kPatience = 10s;
   Pair pair;
   ForkedChild child([&] {

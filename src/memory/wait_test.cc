@@ -17,7 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-#if defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr Epoch kRounds = 10000;
 #else
 constexpr Epoch kRounds = 100000;
@@ -181,16 +181,16 @@ struct Match {
 
 class WaitStress : public Wait {
  protected:
-  Match play_both(const WaitOptions& first, const WaitOptions& second, int64_t jitter_loops) {
+  Match play_both(Epoch rounds, const WaitOptions& first, const WaitOptions& second, int64_t jitter_loops) {
     Match match;
     std::thread opponent([&] {
       const PingPong side = {layout_, other_->base(), other_->peer(Rank{0}), Rank{1}, second, jitter_loops};
-      match.second = play(side, kRounds, kPatience);
+      match.second = play(side, rounds, kPatience);
       // A side that gave up lets the other go.
       if (match.second.longest_wait > kPatience) raise_abort(base_);
     });
     const PingPong side = {layout_, base_, arena_->peer(Rank{1}), Rank{0}, first, 0};
-    match.first = play(side, kRounds, kPatience);
+    match.first = play(side, rounds, kPatience);
     if (match.first.longest_wait > kPatience) raise_abort(other_->base());
     opponent.join();
     return match;
@@ -198,7 +198,7 @@ class WaitStress : public Wait {
 };
 
 TEST_F(WaitStress, NoWakeUpIsLostBetweenTwoSleepers) {
-  const Match match = play_both(sleepy(), sleepy(), 0);
+  const Match match = play_both(kRounds, sleepy(), sleepy(), 0);
   EXPECT_EQ(match.first.last, WaitResult::ready);
   EXPECT_EQ(match.second.last, WaitResult::ready);
   EXPECT_LT(match.first.longest_wait, kPatience);
@@ -209,8 +209,8 @@ TEST_F(WaitStress, NoWakeUpIsLostBetweenTwoSleepers) {
 // The other answers at once, give or take some nanoseconds: its store meets the sleeper on its way to sleep.
 TEST_F(WaitStress, NoWakeUpIsLostWhenTheStoreMeetsTheSleeperOnItsWay) {
   WaitOptions spinning = sleepy();
-  spinning.spin = 30s;
-  const Match match = play_both(sleepy(), spinning, 400);
+  spinning.spin = 50us;
+  const Match match = play_both(kRounds / 10, sleepy(), spinning, 400);
   EXPECT_EQ(match.first.last, WaitResult::ready);
   EXPECT_EQ(match.second.last, WaitResult::ready);
   EXPECT_LT(match.first.longest_wait, kPatience);

@@ -60,7 +60,7 @@ TEST_F(Words, FirstReasonOfAnAbortStays) {
 
 // Under a race detector it also shows that the pair orders plain data.
 TEST_F(Words, DataWrittenBeforeThePublishIsThereAfterTheConsume) {
-  constexpr Epoch kRounds = 2000;
+  constexpr Epoch kRounds = 200;
   uint64_t data = 0;
   std::thread writer([&] {
     for (Epoch e = 1; e <= kRounds; ++e) {
