@@ -15,6 +15,7 @@ namespace tilewire::ag_gemm {
 //                        network; elsewhere by the entry rank's forward role
 //                        read by: compute, send (own shard), forward (entry rank), drain
 inline constexpr int32_t kShardArrived = 0;
+inline constexpr const char* kFamilyNames[kWordFamilies] = {"shard_arrived"};  // for errors and dumps
 
 // Buffers in a half, behind the call records.
 //   gathered  [total rows, pitch]  all shards in rank order; row pitch is K elements rounded up to 16 bytes

@@ -1,5 +1,6 @@
 #include "ops/ag_gemm/host_executor.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -131,7 +132,7 @@ Call::Program host_program(Session&, const Schedule& schedule, Cursors cursors, 
   const Execution x{&schedule, &operands, cursors, stand_in};
   Call::Program program;
   program.sends_from_user = schedule.own_in_user;
-  program.family_names[kShardArrived] = "shard_arrived";
+  std::copy(std::begin(kFamilyNames), std::end(kFamilyNames), program.family_names);
   const auto add = [&](const char* name, int32_t number, int32_t worker, std::function<void(RoleContext&)> run) {
     program.roles.push_back({{.name = name, .number = number, .worker = worker}, std::move(run)});
   };

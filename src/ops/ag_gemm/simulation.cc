@@ -6,6 +6,7 @@ Simulation::Simulation(TopologyTables topology, const ArenaLayout& arena, Epoch 
   program_.topology = std::move(topology);
   program_.arena = arena;
   program_.first_epoch = first_epoch;
+  program_.family_names[kShardArrived] = kFamilyNames[kShardArrived];
   program_.rings = program_.topology.view().nodes > 1 ? 2 : 0;
 }
 

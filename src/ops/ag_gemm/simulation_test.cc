@@ -65,7 +65,9 @@ TEST(AgGemmSimulation, RandomSequencesOfFourCallsKeepEveryRule) {
   for (uint64_t seed = 1; seed <= 25; ++seed) {
     for (const auto& layout : layouts) {
       const Simulation sim = random_sequence(layout, seed);
-      const SimReport report = run_random_seeds(sim.program(), {}, seed * 1000, 4);
+      SimOptions options;
+      options.has_strict_load_ahead = seed % 2 == 0;  // as a thread that waits ahead and works, or as separate warps
+      const SimReport report = run_random_seeds(sim.program(), options, seed * 1000, 4);
       ASSERT_TRUE(report.ok()) << testing::PrintToString(layout) << " sequence " << seed << "\n" << report.text();
       ASSERT_GT(report.pieces_of_work, 0);
     }
