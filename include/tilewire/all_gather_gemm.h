@@ -1,8 +1,8 @@
 // AllGather+GEMM: y = all_gather(a) * b, for one or several weights that share one gather. The rows of all ranks' a, in
 // rank order, times this rank's own b.
 //
-// A call blocks until the results are there. It either throws on all ranks or on none, except that a call refused by the
-// checks of some ranks throws on those at once and on the others as soon as they hear of it.
+// A call blocks until the results are there. It either throws on all ranks or on none, except that a call refused by
+// the checks of some ranks throws on those at once and on the others as soon as they hear of it.
 #pragma once
 
 #include <tilewire/communicator.h>
@@ -29,9 +29,9 @@ struct AllGatherGemmResults {
 };
 
 struct AllGatherGemmArguments {
-  MatrixView a;                   // [M_r, K], any strides, 0 rows are legal
-  std::vector<MatrixView> b;      // 1 to 8 weights [K, N_w] of a's dtype, any strides: a weight stored as [N, K] is a view
-                                  // with its strides swapped
+  MatrixView a;               // [M_r, K], any strides, 0 rows are legal
+  std::vector<MatrixView> b;  // 1 to 8 weights [K, N_w] of a's dtype, any strides: a weight stored as [N, K] is a view
+                              // with its strides swapped
   std::vector<const void*> bias;  // empty, or one a weight: N_w contiguous values of bias_dtype, or nullptr
   DataType bias_dtype = DataType::fp32;
   DataType out_dtype = DataType::bf16;
@@ -107,7 +107,7 @@ struct PlanAnswer {
   double predicted_s = 0;
   double compute_s = 0;
   double communication_s = 0;
-  double simulated_s = 0;          // by the discrete-event simulation of the same roles
+  double simulated_s = 0;           // by the discrete-event simulation of the same roles
   std::vector<WorkEvent> timeline;  // of all ranks, from the simulation
 };
 

@@ -55,9 +55,9 @@ TILEWIRE_API std::vector<TransportInfo> transports(const Options& options);
 
 class TILEWIRE_API Communicator {
  public:
-  // Collective. Rank, world size and rendezvous that `options` leaves open come from the launcher (torchrun, mpirun, srun
-  // or tilewire run); without a launcher it is a job of one rank. `store` replaces the rendezvous address.
-  // Throws Error on every rank: deadline (lists the ranks that did not come), mismatch (names who differs), resource,
+  // Collective. Rank, world size and rendezvous that `options` leaves open come from the launcher (torchrun, mpirun,
+  // srun or tilewire run); without a launcher it is a job of one rank. `store` replaces the rendezvous address. Throws
+  // Error on every rank: deadline (lists the ranks that did not come), mismatch (names who differs), resource,
   // unavailable, invalid_argument.
   // When `is_cancelled` becomes true while other ranks are waited for, it throws Error(aborted) within a second.
   static Communicator init(Options options = Options::from_environment(), const StoreFunctions* store = nullptr,
@@ -85,8 +85,8 @@ class TILEWIRE_API Communicator {
   // Ends the communicator on all ranks, calls in flight included; each gets Error(aborted) that quotes `why` and names
   // this rank. Does not wait.
   void abort(const std::string& why) noexcept;
-  // For front ends, whose own checks come before those of an operation: `op` is not called on this rank. The other ranks
-  // get what `parts` say, as for a call that the operation itself refuses. Throws as check() does.
+  // For front ends, whose own checks come before those of an operation: `op` is not called on this rank. The other
+  // ranks get what `parts` say, as for a call that the operation itself refuses. Throws as check() does.
   void refuse_call(const std::string& op, ErrorParts parts);
 
   // Waits for calls in flight (on CPU ranks a call has ended when it returns), then check().

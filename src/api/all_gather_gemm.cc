@@ -21,8 +21,15 @@ ag_gemm::Rows to_rows(const AllGatherGemmArguments& a) {
 }
 
 ag_gemm::Arguments to_arguments(const AllGatherGemmArguments& a) {
-  ag_gemm::Arguments out{.a = a.a, .b = a.b, .bias = a.bias, .bias_dtype = a.bias_dtype, .out_dtype = a.out_dtype,
-                         .rows = to_rows(a), .wants_gathered = a.return_gathered, .plan_json = a.plan_json, .stand_in = {},
+  ag_gemm::Arguments out{.a = a.a,
+                         .b = a.b,
+                         .bias = a.bias,
+                         .bias_dtype = a.bias_dtype,
+                         .out_dtype = a.out_dtype,
+                         .rows = to_rows(a),
+                         .wants_gathered = a.return_gathered,
+                         .plan_json = a.plan_json,
+                         .stand_in = {},
                          .make_results = {}};
   if (a.compute_stand_in) {
     out.stand_in = [stand_in = a.compute_stand_in, k = a.a.cols](const ag_gemm::TileWork& w) {
@@ -37,7 +44,11 @@ ag_gemm::Arguments to_arguments(const AllGatherGemmArguments& a) {
 }
 
 ag_gemm::Problem to_problem(const AllGatherGemm::Shape& s) {
-  return {.rows = s.rows, .k = s.k, .dtype = s.dtype, .cols = s.cols, .out_dtype = s.out_dtype,
+  return {.rows = s.rows,
+          .k = s.k,
+          .dtype = s.dtype,
+          .cols = s.cols,
+          .out_dtype = s.out_dtype,
           .wants_gathered = s.return_gathered};
 }
 
@@ -57,8 +68,12 @@ Machine machine_of(const PlanQuery& q) {
 
 CallReport run(Communicator& comm, const AllGatherGemmArguments& arguments, const ag_gemm::Problem* fixed) {
   const ag_gemm::Report r = comm.parts().ag_gemm.run(to_arguments(arguments), fixed);
-  return {.seconds = r.seconds, .predicted_s = r.plan.predicted_s, .copy_bytes = r.copy_bytes,
-          .node_bytes = r.node_bytes, .network_bytes = r.network_bytes, .plan_json = to_json(r.plan.choice)};
+  return {.seconds = r.seconds,
+          .predicted_s = r.plan.predicted_s,
+          .copy_bytes = r.copy_bytes,
+          .node_bytes = r.node_bytes,
+          .network_bytes = r.network_bytes,
+          .plan_json = to_json(r.plan.choice)};
 }
 
 }  // namespace
@@ -87,24 +102,31 @@ CallReport AllGatherGemm::operator()(const AllGatherGemmArguments& arguments) co
 PlanAnswer plan_all_gather_matmul(const PlanQuery& query) {
   const TopologyTables topology = TopologyTables::from_layout(query.ranks_per_node);
   const Options defaults;
-  ag_gemm::PlanContext context{
-      .topology = topology.view(), .me = Rank{query.rank},
-      .arena = {.flags = {.ranks = topology.view().ranks,
-                          .max_chunks = static_cast<int32_t>(defaults.max_chunks_per_source)},
-                .half_stride_bytes = defaults.arena_reserve_bytes,
-                .user_stride_bytes = defaults.user_arena_reserve_bytes},
-      .machine = machine_of(query), .workers = std::max(1, query.workers)};
+  ag_gemm::PlanContext context{.topology = topology.view(),
+                               .me = Rank{query.rank},
+                               .arena = {.flags = {.ranks = topology.view().ranks,
+                                                   .max_chunks = static_cast<int32_t>(defaults.max_chunks_per_source)},
+                                         .half_stride_bytes = defaults.arena_reserve_bytes,
+                                         .user_stride_bytes = defaults.user_arena_reserve_bytes},
+                               .machine = machine_of(query),
+                               .workers = std::max(1, query.workers)};
   if (query.rank < 0 || query.rank >= topology.view().ranks) {
-    throw Error(ErrorKind::invalid_argument, {.what = "no such rank", .where = "plan",
-                                              .values = fmt::format("rank = {}, layout = {}", query.rank, topology.describe())});
+    throw Error(ErrorKind::invalid_argument,
+                {.what = "no such rank",
+                 .where = "plan",
+                 .values = fmt::format("rank = {}, layout = {}", query.rank, topology.describe())});
   }
   const ag_gemm::Problem problem = to_problem(query.shape);
   const auto choice = to_choice(query.shape.plan_json);
   const ag_gemm::Plan plan = choice ? check_plan(*choice, problem, context) : make_plan(problem, context);
   const TimedReport timed = ag_gemm::simulate(problem, plan.choice, topology, context, query.wants_timeline);
-  PlanAnswer answer{.plan_json = to_json(plan.choice), .explanation = plan.explain(), .predicted_s = plan.predicted_s,
-                    .compute_s = plan.compute_s, .communication_s = plan.communication_s,
-                    .simulated_s = timed.seconds, .timeline = {}};
+  PlanAnswer answer{.plan_json = to_json(plan.choice),
+                    .explanation = plan.explain(),
+                    .predicted_s = plan.predicted_s,
+                    .compute_s = plan.compute_s,
+                    .communication_s = plan.communication_s,
+                    .simulated_s = timed.seconds,
+                    .timeline = {}};
   for (const TraceEvent& e : timed.trace) answer.timeline.push_back(to_work_event(e));
   return answer;
 }

@@ -34,14 +34,17 @@ Options with_launcher(Options options, bool has_store) {
   if (options.rendezvous.empty() && !has_store) options.rendezvous = launch.rendezvous;
   if (options.rank < 0 || options.rank >= options.world_size) {
     throw Error(ErrorKind::invalid_argument,
-                {.what = "this process has no rank", .where = "init",
+                {.what = "this process has no rank",
+                 .where = "init",
                  .values = fmt::format("rank = {}, world size = {}", options.rank, options.world_size),
-                 .limit = "0 <= rank < world size", .advice = "start it with a launcher, or pass rank and world size"});
+                 .limit = "0 <= rank < world size",
+                 .advice = "start it with a launcher, or pass rank and world size"});
   }
   if (options.rendezvous.empty() && !has_store) {
     if (options.world_size > 1) {
       throw Error(ErrorKind::invalid_argument,
-                  {.what = "the ranks have no place to meet", .where = "init",
+                  {.what = "the ranks have no place to meet",
+                   .where = "init",
                    .values = fmt::format("launcher: {}", launch.source),
                    .advice = "pass rendezvous=\"host:port\" of rank 0, or set TILEWIRE_RENDEZVOUS"});
     }
@@ -53,8 +56,16 @@ Options with_launcher(Options options, bool has_store) {
 }  // namespace
 
 WorkEvent to_work_event(const TraceEvent& e) {
-  return {.rank = e.rank, .role = e.role, .worker = e.worker, .name = e.name, .work = e.work, .source = e.source,
-          .t_begin_ns = e.t_begin_ns, .t_wait_ns = e.t_wait_ns, .t_end_ns = e.t_end_ns, .bytes = e.bytes,
+  return {.rank = e.rank,
+          .role = e.role,
+          .worker = e.worker,
+          .name = e.name,
+          .work = e.work,
+          .source = e.source,
+          .t_begin_ns = e.t_begin_ns,
+          .t_wait_ns = e.t_wait_ns,
+          .t_end_ns = e.t_end_ns,
+          .bytes = e.bytes,
           .link = to_string(e.link)};
 }
 
@@ -68,8 +79,8 @@ std::vector<TransportInfo> transports(const Options& options) {
 
 Communicator Communicator::init(Options options, const StoreFunctions* store, const std::atomic<bool>* is_cancelled) {
   set_log_level(parse_log_level(options.log_level));
-  SessionSetup setup{.options = with_launcher(std::move(options), store != nullptr), .threads = {},
-                     .is_cancelled = is_cancelled};
+  SessionSetup setup{
+      .options = with_launcher(std::move(options), store != nullptr), .threads = {}, .is_cancelled = is_cancelled};
   std::unique_ptr<LauncherStore> launcher_store;
   if (store != nullptr) {
     launcher_store = std::make_unique<LauncherStore>(*store);
@@ -101,8 +112,8 @@ void Communicator::barrier() {
 std::vector<std::string> Communicator::all_gather_bytes(const std::string& mine) {
   parts_->session->throw_if_dead();
   std::vector<std::string> all;
-  for (const Bytes& bytes : parts_->session->control().allgather({.kind = "bytes"}, to_bytes(mine),
-                                                                 parts_->session->deadline())) {
+  for (const Bytes& bytes :
+       parts_->session->control().allgather({.kind = "bytes"}, to_bytes(mine), parts_->session->deadline())) {
     all.push_back(to_text(bytes));
   }
   return all;

@@ -136,8 +136,8 @@ void Call::run_roles(const Program& program) {
     } catch (const Error& error) {
       session_.control().send_abort(error.kind(), error.what());
     } catch (const std::exception& error) {
-      session_.control().send_abort(ErrorKind::internal, fmt::format("rank {}, {}: {}", session_.rank().value, site_.op,
-                                                                     error.what()));
+      session_.control().send_abort(ErrorKind::internal,
+                                    fmt::format("rank {}, {}: {}", session_.rank().value, site_.op, error.what()));
     }
   });
   if (was_aborted) throw CallAborted{};
@@ -151,8 +151,8 @@ void Call::finish(RoleContext& context, const Program& program) {
 }
 
 void Call::throw_verdict() {
-  session_.fail(ErrorKind::aborted, fmt::format("rank {} left {}, call {}", session_.rank().value, site_.op,
-                                                site_.attempt));
+  session_.fail(ErrorKind::aborted,
+                fmt::format("rank {} left {}, call {}", session_.rank().value, site_.op, site_.attempt));
 }
 
 }  // namespace tilewire

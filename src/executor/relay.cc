@@ -45,8 +45,11 @@ void RelayThread::run(const CallSite& site) {
     publish_max(arena.base(), arena.layout(), role.publish({arrival.word, arrival.epoch}).word, arrival.epoch);
     ring_->next_slot = w.slot + 1;
     if (trace == nullptr) continue;
-    trace->add({.name = "arrival", .work = static_cast<int64_t>(w.slot), .t_begin_ns = begin_ns,
-                .t_end_ns = trace_clock_ns(), .link = TraceLink::network});
+    trace->add({.name = "arrival",
+                .work = static_cast<int64_t>(w.slot),
+                .t_begin_ns = begin_ns,
+                .t_end_ns = trace_clock_ns(),
+                .link = TraceLink::network});
   }
 }
 

@@ -1,6 +1,6 @@
-// The relay role of a CPU rank (see schedule/relay_role.h): publishes arrivals that the proxy put into the arrival ring. CPU
-// ranks can do without it, since their proxy can write the words itself; with the option arrivals=relay they run it as GPU
-// ranks do.
+// The relay role of a CPU rank (see schedule/relay_role.h): publishes arrivals that the proxy put into the arrival
+// ring. CPU ranks can do without it, since their proxy can write the words itself; with the option arrivals=relay they
+// run it as GPU ranks do.
 #pragma once
 
 #include <atomic>

@@ -55,8 +55,8 @@ Session::Session(const SessionSetup& setup)
 
 Session::~Session() { close(); }
 
-// From the first connection to the barrier behind which the first call may come. An error on one rank reaches the others
-// through the control connection.
+// From the first connection to the barrier behind which the first call may come. An error on one rank reaches the
+// others through the control connection.
 void Session::join(const SessionSetup& setup) {
   Rendezvous joined = rendezvous({.rank = Rank{static_cast<int32_t>(options_.rank)},
                                   .world_size = static_cast<int32_t>(options_.world_size),
@@ -68,13 +68,13 @@ void Session::join(const SessionSetup& setup) {
                                   .address = {.interface = options_.interface},
                                   .connect_deadline = milliseconds(options_.connect_deadline_s),
                                   .poll = [&setup] { throw_if_cancelled(setup); }});
-  control_ = std::make_unique<ControlConnection>(
-      std::move(joined),
-      ControlOptions{.heartbeat = std::chrono::milliseconds(options_.heartbeat_ms),
-                     .death = milliseconds(options_.death_s)},
-      ControlCallbacks{.on_abort = [this](const AbortNotice&) {
-        if (std::byte* base = abort_base_.load()) raise_abort(base);
-      }});
+  control_ =
+      std::make_unique<ControlConnection>(std::move(joined),
+                                          ControlOptions{.heartbeat = std::chrono::milliseconds(options_.heartbeat_ms),
+                                                         .death = milliseconds(options_.death_s)},
+                                          ControlCallbacks{.on_abort = [this](const AbortNotice&) {
+                                            if (std::byte* base = abort_base_.load()) raise_abort(base);
+                                          }});
   try {
     find_topology();
     make_arena();
@@ -101,7 +101,8 @@ void Session::find_topology() {
     topology_ = TopologyTables::from_layout(layout);
     if (topology().ranks != ranks) {
       throw Error(ErrorKind::invalid_argument,
-                  {.what = "the layout does not fit the world size", .where = "topology",
+                  {.what = "the layout does not fit the world size",
+                   .where = "topology",
                    .values = fmt::format("layout = {}, world size = {}", options_.layout, ranks),
                    .limit = "ranks of all nodes together must equal the world size"});
     }
@@ -121,9 +122,10 @@ void Session::find_topology() {
 }
 
 ArenaLayout Session::layout() const {
-  return {.flags = {.ranks = control_->world_size(), .max_chunks = static_cast<int32_t>(options_.max_chunks_per_source)},
-          .half_stride_bytes = options_.arena_reserve_bytes,
-          .user_stride_bytes = options_.user_arena_reserve_bytes};
+  return {
+      .flags = {.ranks = control_->world_size(), .max_chunks = static_cast<int32_t>(options_.max_chunks_per_source)},
+      .half_stride_bytes = options_.arena_reserve_bytes,
+      .user_stride_bytes = options_.user_arena_reserve_bytes};
 }
 
 void Session::make_arena() {
@@ -143,7 +145,9 @@ std::vector<UniqueFd> Session::exchange_fds(std::string_view purpose, int fd, St
   std::vector<UniqueFd> by_rank(control_->world_size());
   for (const std::vector<Rank>& host : group_by_host(control_->hosts())) {
     if (std::find(host.begin(), host.end(), rank()) == host.end()) continue;
-    std::vector<UniqueFd> fds = tilewire::exchange_fds({.job = control_->job(), .rank = rank(), .ranks = host,
+    std::vector<UniqueFd> fds = tilewire::exchange_fds({.job = control_->job(),
+                                                        .rank = rank(),
+                                                        .ranks = host,
                                                         .purpose = std::string(purpose),
                                                         .poll = [this] { control_->throw_if_aborted(); }},
                                                        fd, deadline);
@@ -162,7 +166,8 @@ void Session::map_node() {
     if (peer == rank() || !topology().same_node(rank(), peer)) continue;
     if (!arena_fds_[r].is_open()) {
       throw Error(ErrorKind::invalid_argument,
-                  {.what = "ranks of one node are on different hosts", .where = "topology",
+                  {.what = "ranks of one node are on different hosts",
+                   .where = "topology",
                    .values = fmt::format("rank {} on {}, rank {} on {}", rank().value,
                                          control_->hosts()[rank().value].to_text(), r, control_->hosts()[r].to_text()),
                    .advice = "change TILEWIRE_LAYOUT, or leave it out"});
@@ -181,7 +186,9 @@ std::vector<Rank> Session::remote_members() const {
 }
 
 TransportContext Session::transport_context() {
-  TransportContext context{.rank = rank(), .ranks = control_->world_size(), .peers = remote_members(),
+  TransportContext context{.rank = rank(),
+                           .ranks = control_->world_size(),
+                           .peers = remote_members(),
                            .arena = arena_->base(),
                            .arena_bytes = static_cast<uint64_t>(arena_->layout().total_bytes())};
   for (int32_t r = 0; r < context.ranks; ++r) {
@@ -214,9 +221,12 @@ void Session::register_new_ranges() {
 }
 
 void Session::start_proxy() {
-  ProxyConfig config{.rank = rank(), .layout = arena_->layout(), .arena = arena_->base(),
+  ProxyConfig config{.rank = rank(),
+                     .layout = arena_->layout(),
+                     .arena = arena_->base(),
                      .half_bytes = static_cast<uint64_t>(arena_->half_bytes()),
-                     .user_bytes = static_cast<uint64_t>(arena_->user_bytes()), .peers = remote_members(),
+                     .user_bytes = static_cast<uint64_t>(arena_->user_bytes()),
+                     .peers = remote_members(),
                      .first_epoch = epoch_ + 1};
   for (int32_t r = 0; r < kRings; ++r) {
     rings_.push_back(std::make_unique<CommandRing>(static_cast<uint32_t>(options_.ring_entries)));
@@ -230,13 +240,14 @@ void Session::start_proxy() {
     word_sink_ = std::make_unique<WordSink>(arena_->base(), arena_->layout());
     config.arrivals = word_sink_.get();
   }
-  proxy_ = std::make_unique<Proxy>(config, *transport_, ProxyOptions{.idle = {}, .on_fault = [this](const ProxyFault& fault) {
-    try {
-      control_->send_abort(ErrorKind::aborted, fault.text);
-    } catch (const std::exception& error) {
-      log_error("a proxy fault could not be told: {}", error.what());
-    }
-  }});
+  proxy_ = std::make_unique<Proxy>(config, *transport_,
+                                   ProxyOptions{.idle = {}, .on_fault = [this](const ProxyFault& fault) {
+                                                  try {
+                                                    control_->send_abort(ErrorKind::aborted, fault.text);
+                                                  } catch (const std::exception& error) {
+                                                    log_error("a proxy fault could not be told: {}", error.what());
+                                                  }
+                                                }});
   log_info("transport {}: {}", transport_->caps().name, proxy_->arrival().reason);
 }
 
@@ -296,16 +307,18 @@ bool Session::is_dead() const { return is_closed_ || control_->aborted().has_val
 void Session::throw_if_dead() const {
   control_->throw_if_aborted();
   if (is_closed_) {
-    throw Error(ErrorKind::closed, {.what = "the communicator is closed", .where = fmt::format("rank {}", rank().value),
+    throw Error(ErrorKind::closed, {.what = "the communicator is closed",
+                                    .where = fmt::format("rank {}", rank().value),
                                     .advice = "make a new one"});
   }
 }
 
 Session::CallGuard::CallGuard(Session& session) : session_(session) {
   if (session.is_in_call_.exchange(true)) {
-    throw Error(ErrorKind::invalid_argument,
-                {.what = "another call of this communicator is in flight", .where = fmt::format("rank {}", session.rank().value),
-                 .limit = "one call at a time", .advice = "make the calls from one thread, or use a communicator each"});
+    throw Error(ErrorKind::invalid_argument, {.what = "another call of this communicator is in flight",
+                                              .where = fmt::format("rank {}", session.rank().value),
+                                              .limit = "one call at a time",
+                                              .advice = "make the calls from one thread, or use a communicator each"});
   }
 }
 
@@ -358,8 +371,8 @@ void Session::wait_for_calls() const {
   while (is_in_call_ && steady_now() < limit) std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
-// The last call's done words may still be on their way to ranks that wait for them. They need no peer's consent, only its
-// memory, so this is short; a rank that died keeps nobody.
+// The last call's done words may still be on their way to ranks that wait for them. They need no peer's consent, only
+// its memory, so this is short; a rank that died keeps nobody.
 void Session::await_sent() const {
   const SteadyTime limit = deadline_in(std::chrono::seconds(1));
   while (proxy_ && !proxy_->has_fault() && !control_->aborted() && load_sent(arena_->base()) < epoch_ &&

@@ -159,8 +159,8 @@ class Session {
   std::unique_ptr<Proxy> proxy_;
   std::unique_ptr<RoleTeam> team_;
   std::unique_ptr<RoleTeam> relay_team_;
-  std::unique_ptr<TraceLog> trace_;            // while tracing is on
-  std::vector<TraceEvent> traced_;          // what stop_trace() collected
+  std::unique_ptr<TraceLog> trace_;  // while tracing is on
+  std::vector<TraceEvent> traced_;   // what stop_trace() collected
   std::unique_ptr<ControlConnection> control_;
   uint64_t attempts_ = 0;
   Epoch epoch_ = 0;

@@ -1,5 +1,5 @@
-// A cluster whose ranks are threads of this process, for tests under race detectors and debuggers: the same sessions, proxies
-// and transports as between processes, over plain memory.
+// A cluster whose ranks are threads of this process, for tests under race detectors and debuggers: the same sessions,
+// proxies and transports as between processes, over plain memory.
 #pragma once
 
 #include <tilewire/options.h>
@@ -34,8 +34,8 @@ struct RankOutcome {
   ErrorKind kind = ErrorKind::internal;
 };
 
-// Runs `body` on every rank of the layout, each with a session of its own, and closes them. `adjust` may change a rank's
-// options before it joins. Returns when all ranks have returned.
+// Runs `body` on every rank of the layout, each with a session of its own, and closes them. `adjust` may change a
+// rank's options before it joins. Returns when all ranks have returned.
 std::vector<RankOutcome> run_thread_cluster(const std::vector<int32_t>& ranks_per_node, const Options& options,
                                             const std::function<void(Session&)>& body,
                                             const std::function<void(Rank, Options&)>& adjust = {});

@@ -8,10 +8,11 @@ namespace {
 
 void check_fits(const char* what, int64_t value, int64_t limit, const char* advice) {
   if (value > limit) {
-    throw Error(ErrorKind::resource,
-                {.what = fmt::format("{} does not fit its wire field", what), .where = "arena layout",
-                 .values = fmt::format("{} = {}", what, value), .limit = fmt::format("at most {}", limit),
-                 .advice = advice});
+    throw Error(ErrorKind::resource, {.what = fmt::format("{} does not fit its wire field", what),
+                                      .where = "arena layout",
+                                      .values = fmt::format("{} = {}", what, value),
+                                      .limit = fmt::format("at most {}", limit),
+                                      .advice = advice});
   }
 }
 

@@ -1,5 +1,5 @@
-// Where things lie in the arena of a communicator. Four address ranges with strides fixed at creation, the same on every
-// rank: the flag area, half 0, half 1 and the user area. No address depends on the shape of a call.
+// Where things lie in the arena of a communicator. Four address ranges with strides fixed at creation, the same on
+// every rank: the flag area, half 0, half 1 and the user area. No address depends on the shape of a call.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,16 @@
 
 namespace tilewire {
 
-// Words for chunks come in families, one for each role of data that an op moves. Ops share them: the epoch in a word says
-// which call it belongs to, and a communicator has one call in flight.
+// Words for chunks come in families, one for each role of data that an op moves. Ops share them: the epoch in a word
+// says which call it belongs to, and a communicator has one call in flight.
 inline constexpr int32_t kWordFamilies = 4;
 
 // The list of all words of a rank's flag area, in order. Single writer each; they hold epochs and are never reset.
 //   begun(p)               p's record of call e lies in my half; written by p (or by my proxy for it)
 //   done(p)                p has finished call e; written by p
 //   chunk(family, s, c)    chunk c of source s is here; written by whoever delivers it
-//   sent()                 all that my proxy was asked to send in call e has landed; written by the proxy. It lies on the
+//   sent()                 all that my proxy was asked to send in call e has landed; written by the proxy. It lies on
+//   the
 //                          control page, apart from the words that peers write
 struct FlagLayout {
   int32_t ranks = 0;
@@ -26,8 +27,7 @@ struct FlagLayout {
   TILEWIRE_HD constexpr uint32_t begun(Rank p) const { return static_cast<uint32_t>(p.value); }
   TILEWIRE_HD constexpr uint32_t done(Rank p) const { return static_cast<uint32_t>(ranks + p.value); }
   TILEWIRE_HD constexpr uint32_t chunk(int32_t family, Rank source, Chunk c) const {
-    return static_cast<uint32_t>(2 * int64_t{ranks} +
-                                 (int64_t{family} * ranks + source.value) * max_chunks + c.value);
+    return static_cast<uint32_t>(2 * int64_t{ranks} + (int64_t{family} * ranks + source.value) * max_chunks + c.value);
   }
   TILEWIRE_HD static constexpr uint32_t sent() { return 0xffffffffu; }
   TILEWIRE_HD constexpr int64_t words() const {

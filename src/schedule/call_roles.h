@@ -1,6 +1,6 @@
-// How every call of every op begins and ends. One agent of a rank runs these in order: BeginRole; then the op's own roles
-// run beside it; when they have finished it runs the op's drain role (it acquires every word addressed to this rank in the
-// call, read or not), DoneRole and AwaitRole.
+// How every call of every op begins and ends. One agent of a rank runs these in order: BeginRole; then the op's own
+// roles run beside it; when they have finished it runs the op's drain role (it acquires every word addressed to this
+// rank in the call, read or not), DoneRole and AwaitRole.
 //
 // The ranks that end calls together (the "done set") are the own node, the rail partners, and those whose rail partner
 // this rank is; the set is the same for all ops, so a peer is one call ahead at most.
@@ -66,8 +66,12 @@ class BeginRole {
     w.by_command = f_.is_remote(w.peer);
     w.publishes = w.by_command ? 0 : 1;
     const uint64_t unit = static_cast<uint64_t>(ArenaLayout::record_offset(f_.me)) / kWireUnitBytes;
-    w.command = {.kind = CommandKind::write, .peer = w.peer, .word = f_.arena.flags.begun(f_.me), .units = 1,
-                 .src_unit = unit, .dst_unit = unit};
+    w.command = {.kind = CommandKind::write,
+                 .peer = w.peer,
+                 .word = f_.arena.flags.begun(f_.me),
+                 .units = 1,
+                 .src_unit = unit,
+                 .dst_unit = unit};
     return true;
   }
   TILEWIRE_HD constexpr Need need(const Work&, int32_t) const { return {}; }
@@ -79,8 +83,8 @@ class BeginRole {
   bool own_done_ = false;
 };
 
-// Says to every member that this rank has finished the call. The first piece of work holds all the needs: the records of
-// all members, and sent(e - 1). Behind the last one comes the end of the command ring.
+// Says to every member that this rank has finished the call. The first piece of work holds all the needs: the records
+// of all members, and sent(e - 1). Behind the last one comes the end of the command ring.
 class DoneRole {
  public:
   using Work = CallWork;
@@ -120,8 +124,8 @@ class DoneRole {
   bool ended_ = false;
 };
 
-// Waits until every member has finished the call; with `also_sent` also until everything sent has landed, so that a send
-// source in user memory may be written again.
+// Waits until every member has finished the call; with `also_sent` also until everything sent has landed, so that a
+// send source in user memory may be written again.
 class AwaitRole {
  public:
   using Work = CallWork;

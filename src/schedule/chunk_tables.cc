@@ -17,9 +17,9 @@ ChunkTables::ChunkTables(const std::vector<int64_t>& rows, int64_t chunk_rows, b
     const int64_t chunks = (!moves_data || rows[s] <= 0) ? 0 : 1 + (rows[s] - 1) / chunk_rows;
     if (rows[s] < 0 || chunks > std::numeric_limits<int32_t>::max() - chunk_begin_.back() ||
         rows[s] > std::numeric_limits<int64_t>::max() - row_begin_.back()) {
-      throw Error(ErrorKind::invalid_argument,
-                  {.what = "row count out of range", .values = fmt::format("rows[{}] = {}", s, rows[s]),
-                   .limit = "0 <= rows, and fewer than 2^31 chunks in all"});
+      throw Error(ErrorKind::invalid_argument, {.what = "row count out of range",
+                                                .values = fmt::format("rows[{}] = {}", s, rows[s]),
+                                                .limit = "0 <= rows, and fewer than 2^31 chunks in all"});
     }
     row_begin_.push_back(row_begin_.back() + rows[s]);
     chunk_begin_.push_back(chunk_begin_.back() + static_cast<int32_t>(chunks));

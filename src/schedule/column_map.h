@@ -1,5 +1,5 @@
-// The column blocks of one or several weights that share their left operand, and, last, an optional block that stands for
-// "copy the rows themselves".
+// The column blocks of one or several weights that share their left operand, and, last, an optional block that stands
+// for "copy the rows themselves".
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
-// The relay role: takes arrivals that the proxy announced, in the order of its arrival ring, and publishes their words in
-// the own flag area. It serves every op, so it does not know which arrivals a call expects; it runs until the call is over.
-// Arrivals of a peer that is one call ahead are published as well, with their own epoch.
+// The relay role: takes arrivals that the proxy announced, in the order of its arrival ring, and publishes their words
+// in the own flag area. It serves every op, so it does not know which arrivals a call expects; it runs until the call
+// is over. Arrivals of a peer that is one call ahead are published as well, with their own epoch.
 #pragma once
 
 #include <cstdint>

@@ -1,10 +1,10 @@
-// What a role is. A role is an iterator over its work in one call, in pure integer logic, that says for each piece of work
-// what it needs and what it publishes. The loop of a role is its protocol and nothing else:
+// What a role is. A role is an iterator over its work in one call, in pure integer logic, that says for each piece of
+// work what it needs and what it publishes. The loop of a role is its protocol and nothing else:
 //
 //   for (Work w; role.next(w);) { wait for every need(w, i); do the work; publish every publish(w, i); }
 //
-// The same iterator runs in a CUDA kernel, in the host executor and in the simulator. Loading ahead and signalling behind
-// are the business of those three (see Cursors); the iterator does not know.
+// The same iterator runs in a CUDA kernel, in the host executor and in the simulator. Loading ahead and signalling
+// behind are the business of those three (see Cursors); the iterator does not know.
 //
 // A role type R has
 //   R::Work                              a struct derived from WorkBase

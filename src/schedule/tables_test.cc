@@ -20,9 +20,9 @@ TEST(Topology, RailPartnersOfUnevenNodesWrapAround) {
   const TopologyTables tables = TopologyTables::from_layout({3, 1, 2});
   const Topology t = tables.view();
   EXPECT_EQ(tables.describe(), "3+1+2");
-  EXPECT_EQ(t.rail_partner(Rank{2}, Node{1}), Rank{3});   // local 2 on a node of 1
-  EXPECT_EQ(t.rail_partner(Rank{2}, Node{2}), Rank{4});   // local 2 mod 2
-  EXPECT_EQ(t.rail_partner(Rank{5}, Node{0}), Rank{1});   // local 1 on a node of 3
+  EXPECT_EQ(t.rail_partner(Rank{2}, Node{1}), Rank{3});  // local 2 on a node of 1
+  EXPECT_EQ(t.rail_partner(Rank{2}, Node{2}), Rank{4});  // local 2 mod 2
+  EXPECT_EQ(t.rail_partner(Rank{5}, Node{0}), Rank{1});  // local 1 on a node of 3
   EXPECT_EQ(t.entry_rank(Rank{5}, Rank{2}), Rank{1});
   EXPECT_EQ(t.deliverer(Rank{5}, Rank{2}), Rank{1});
   EXPECT_EQ(t.deliverer(Rank{5}, Rank{1}), Rank{5});
@@ -116,8 +116,8 @@ TEST(ColumnMap, BlocksCoverEachWeightAndEmptyOnesHaveNone) {
 
 TEST(ArenaLayout, NoTwoWordsShareAnAddressAndAreasDoNotOverlap) {
   for (const int32_t ranks : {2, 3, 64}) {
-    const ArenaLayout layout{.flags = {.ranks = ranks, .max_chunks = 16}, .half_stride_bytes = 1 << 20,
-                             .user_stride_bytes = 1 << 20};
+    const ArenaLayout layout{
+        .flags = {.ranks = ranks, .max_chunks = 16}, .half_stride_bytes = 1 << 20, .user_stride_bytes = 1 << 20};
     std::set<int64_t> offsets{layout.word_offset(FlagLayout::sent())};
     for (int32_t r = 0; r < ranks; ++r) {
       EXPECT_TRUE(offsets.insert(layout.word_offset(layout.flags.begun(Rank{r}))).second);
@@ -146,7 +146,8 @@ TEST(ArenaLayout, WhatDoesNotFitTheWireIsRefusedWithItsName) {
     }
     return "";
   };
-  const ArenaLayout good{.flags = {.ranks = 64, .max_chunks = 1024}, .half_stride_bytes = int64_t{64} << 30,
+  const ArenaLayout good{.flags = {.ranks = 64, .max_chunks = 1024},
+                         .half_stride_bytes = int64_t{64} << 30,
                          .user_stride_bytes = int64_t{64} << 30};
   EXPECT_EQ(refusal(good), "");
   ArenaLayout bad = good;

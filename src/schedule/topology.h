@@ -11,10 +11,10 @@ namespace tilewire {
 struct Topology {
   int32_t ranks = 0;
   int32_t nodes = 0;
-  const int32_t* node_of_rank = nullptr;    // [ranks]
-  const int32_t* local_of_rank = nullptr;   // [ranks]
-  const int32_t* node_first = nullptr;      // [nodes + 1], into rank_in_node
-  const int32_t* rank_in_node = nullptr;    // [ranks], ranks grouped by node, in order of local rank
+  const int32_t* node_of_rank = nullptr;   // [ranks]
+  const int32_t* local_of_rank = nullptr;  // [ranks]
+  const int32_t* node_first = nullptr;     // [nodes + 1], into rank_in_node
+  const int32_t* rank_in_node = nullptr;   // [ranks], ranks grouped by node, in order of local rank
 
   TILEWIRE_HD constexpr Node node(Rank r) const { return Node{node_of_rank[r.value]}; }
   TILEWIRE_HD constexpr LocalRank local(Rank r) const { return LocalRank{local_of_rank[r.value]}; }

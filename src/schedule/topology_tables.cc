@@ -12,10 +12,11 @@ TopologyTables TopologyTables::from_layout(const std::vector<int32_t>& ranks_per
   std::vector<int32_t> node_of_rank;
   for (size_t n = 0; n < ranks_per_node.size(); ++n) {
     if (ranks_per_node[n] < 1) {
-      throw Error(ErrorKind::invalid_argument,
-                  {.what = "a node has no ranks", .where = "topology",
-                   .values = fmt::format("layout = {}", fmt::join(ranks_per_node, ",")), .limit = "at least 1 a node",
-                   .advice = "leave the node out"});
+      throw Error(ErrorKind::invalid_argument, {.what = "a node has no ranks",
+                                                .where = "topology",
+                                                .values = fmt::format("layout = {}", fmt::join(ranks_per_node, ",")),
+                                                .limit = "at least 1 a node",
+                                                .advice = "leave the node out"});
     }
     node_of_rank.insert(node_of_rank.end(), ranks_per_node[n], static_cast<int32_t>(n));
   }
@@ -35,7 +36,8 @@ TopologyTables TopologyTables::from_nodes(const std::vector<int32_t>& node_of_ra
   bad = bad || std::any_of(members.begin(), members.end(), [](const auto& m) { return m.empty(); });
   if (bad) {
     throw Error(ErrorKind::invalid_argument,
-                {.what = "nodes of the ranks are not numbered 0..n-1 without gaps", .where = "topology",
+                {.what = "nodes of the ranks are not numbered 0..n-1 without gaps",
+                 .where = "topology",
                  .values = fmt::format("node_of_rank = {}", fmt::join(node_of_rank, ","))});
   }
   t.local_of_rank_.resize(node_of_rank.size());

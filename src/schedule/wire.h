@@ -19,13 +19,13 @@ enum class CommandKind : uint8_t {
 
 struct Command {
   CommandKind kind = CommandKind::write;
-  Rank peer{};              // write, signal
-  uint32_t word = 0;        // write, signal: index of the flag word in the peer's flag area
-  uint32_t units = 0;       // write: length
-  bool from_user = false;   // write: source lies in the user area, else in the half of this call
-  uint64_t src_unit = 0;    // write: from the start of that area
-  uint64_t dst_unit = 0;    // write: from the start of the half of this call in the peer's arena
-  Epoch epoch = 0;          // call_end only: the call that ends
+  Rank peer{};             // write, signal
+  uint32_t word = 0;       // write, signal: index of the flag word in the peer's flag area
+  uint32_t units = 0;      // write: length
+  bool from_user = false;  // write: source lies in the user area, else in the half of this call
+  uint64_t src_unit = 0;   // write: from the start of that area
+  uint64_t dst_unit = 0;   // write: from the start of the half of this call in the peer's arena
+  Epoch epoch = 0;         // call_end only: the call that ends
 
   friend TILEWIRE_HD constexpr bool operator==(const Command& a, const Command& b) {
     return a.kind == b.kind && a.peer == b.peer && a.word == b.word && a.units == b.units &&
@@ -40,7 +40,7 @@ struct CommandBits {
   static constexpr int kSrcLow = kSrc - kSrcHigh;  // 30
   static_assert(kKind + kPeer + kWord + kUnits + kSrcHigh + 1 == 63);
   static_assert(kSrcLow + kDst == 63);
-  static constexpr int kEpochLow = 60;             // call_end: epochs below 2^60
+  static constexpr int kEpochLow = 60;  // call_end: epochs below 2^60
 };
 
 struct PackedCommand {

@@ -45,7 +45,8 @@ void expect_round_trip(const Command& c, const std::string& what) {
 TEST(Wire, EveryFieldOfAWriteSurvivesAtItsEdges) {
   for (const Field& field : write_fields()) {
     const uint64_t max = (uint64_t{1} << field.bits) - 1;
-    for (const uint64_t value : {field.least, field.least + 1, max / 2, max - std::min<uint64_t>(max, 3), max - 1, max}) {
+    for (const uint64_t value :
+         {field.least, field.least + 1, max / 2, max - std::min<uint64_t>(max, 3), max - 1, max}) {
       if (value < field.least) continue;
       Command c = typical_write();
       field.set(c, value);
@@ -96,9 +97,8 @@ TEST(Wire, RandomWritesSurvive) {
 TEST(Wire, SignalsSurviveAtTheirEdges) {
   for (const int64_t peer : {int64_t{0}, CommandLimits::kRanks - 1}) {
     for (const int64_t word : {int64_t{0}, CommandLimits::kWords - 1}) {
-      const Command c{.kind = CommandKind::signal,
-                      .peer = Rank{static_cast<int32_t>(peer)},
-                      .word = static_cast<uint32_t>(word)};
+      const Command c{
+          .kind = CommandKind::signal, .peer = Rank{static_cast<int32_t>(peer)}, .word = static_cast<uint32_t>(word)};
       EXPECT_TRUE(fits(c));
       expect_round_trip(c, "signal");
     }

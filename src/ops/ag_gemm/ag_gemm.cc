@@ -17,16 +17,21 @@ constexpr size_t kMostPrepared = 64;
 
 void check_fixed(const Problem& problem, const Problem& fixed) {
   if (problem.text() == fixed.text()) return;
-  throw Error(ErrorKind::invalid_argument,
-              {.what = "the operands do not fit the handle", .where = kOp, .values = problem.text(),
-               .limit = "made for " + fixed.text(), .advice = "make a handle for these shapes"});
+  throw Error(ErrorKind::invalid_argument, {.what = "the operands do not fit the handle",
+                                            .where = kOp,
+                                            .values = problem.text(),
+                                            .limit = "made for " + fixed.text(),
+                                            .advice = "make a handle for these shapes"});
 }
 
 }  // namespace
 
 PlanContext Operation::context() const {
-  return {.topology = session_.topology(), .me = session_.rank(), .arena = session_.arena().layout(),
-          .machine = session_.machine(), .workers = session_.workers()};
+  return {.topology = session_.topology(),
+          .me = session_.rank(),
+          .arena = session_.arena().layout(),
+          .machine = session_.machine(),
+          .workers = session_.workers()};
 }
 
 Report Operation::run(const Arguments& arguments, const Problem* fixed) {
@@ -112,8 +117,8 @@ Operation::Prepared& Operation::prepare(const Problem& problem, const std::strin
   if (found != prepared_.end()) return found->second;
   if (prepared_.size() >= kMostPrepared) prepared_.clear();
   Prepared made;
-  made.plan = plan_json.empty() ? make_plan(problem, context())
-                                : check_plan(plan_from_json(plan_json), problem, context());
+  made.plan =
+      plan_json.empty() ? make_plan(problem, context()) : check_plan(plan_from_json(plan_json), problem, context());
   made.tables = std::make_unique<ScheduleTables>(problem, made.plan.choice, context());
   return prepared_.emplace(key, std::move(made)).first->second;
 }
@@ -121,7 +126,8 @@ Operation::Prepared& Operation::prepare(const Problem& problem, const std::strin
 // A shard that lies in the user area in the layout of the gathered buffer is sent from where it is.
 void Operation::place_input(Schedule& schedule, const MatrixView& a) const {
   const int64_t element = size_bytes(a.dtype);
-  const bool has_pitch = a.has_contiguous_rows() && (a.rows <= 1 || a.row_stride * element == schedule.buffers.pitch_bytes) &&
+  const bool has_pitch = a.has_contiguous_rows() &&
+                         (a.rows <= 1 || a.row_stride * element == schedule.buffers.pitch_bytes) &&
                          a.cols * element == schedule.buffers.pitch_bytes;
   const int64_t offset = session_.arena().user_area_offset(a.data);
   if (!has_pitch || offset < 0 || a.rows == 0) return;

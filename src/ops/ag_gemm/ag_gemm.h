@@ -39,10 +39,10 @@ struct Arguments {
   Rows rows;
   bool wants_gathered = false;
   std::string plan_json;  // empty: the planner chooses
-  TileStandIn stand_in;  // for tests and benchmarks
+  TileStandIn stand_in;   // for tests and benchmarks
 
-  // Called once the row counts are known, before anything is sent: gives memory for the results, [sum M_r, N_w] each and,
-  // where wanted, [sum M_r, K]. What it throws refuses the call.
+  // Called once the row counts are known, before anything is sent: gives memory for the results, [sum M_r, N_w] each
+  // and, where wanted, [sum M_r, K]. What it throws refuses the call.
   struct Results {
     std::vector<MatrixView> out;
     MatrixView gathered;

@@ -1,6 +1,6 @@
 // How well communication hides under computation: 2 nodes x 2 CPU ranks over the emulated network, at several ratios of
-// communication to compute. A tile sleeps instead of multiplying, since two cores cannot compute for four ranks at once; the
-// data, the roles, the proxies and the network are real. All four times of a row are medians of the same run.
+// communication to compute. A tile sleeps instead of multiplying, since two cores cannot compute for four ranks at
+// once; the data, the roles, the proxies and the network are real. All four times of a row are medians of the same run.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kRows = 512, kDepth = 2048, kCols = 512;  // a shard of 2 MiB
-constexpr double kNetworkGbps = 0.16;                          // 2 MiB in about 105 ms
+constexpr double kNetworkGbps = 0.16;                       // 2 MiB in about 105 ms
 constexpr int kRepeats = 5;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
@@ -27,7 +27,12 @@ double median(std::vector<double> values) {
 }
 
 PlanChoice plan(bool is_fused) {
-  return {.chunk_rows = 32, .is_fused = is_fused, .tile_rows = 32, .tile_cols = 256, .raster_rows = 1, .workers = 1,
+  return {.chunk_rows = 32,
+          .is_fused = is_fused,
+          .tile_rows = 32,
+          .tile_cols = 256,
+          .raster_rows = 1,
+          .workers = 1,
           .cursors = {}};
 }
 
@@ -45,7 +50,8 @@ double run_once(Operation& op, Buffers& m, bool is_fused, int64_t cols, const Ti
   args.plan_json = to_json(plan(is_fused));
   args.stand_in = stand_in;
   args.make_results = [&](const Problem& p) {
-    return Arguments::Results{{{m.out.data(), p.total_rows(), cols, std::max<int64_t>(cols, 1), 1, DataType::bf16}}, {}};
+    return Arguments::Results{{{m.out.data(), p.total_rows(), cols, std::max<int64_t>(cols, 1), 1, DataType::bf16}},
+                              {}};
   };
   return op.run(args).seconds;
 }
@@ -109,7 +115,15 @@ void BM_Overlap(benchmark::State& state) {
   state.counters["floor_over_fused"] = std::max(t.communication, t.compute) / t.fused;
   state.counters["unfused_over_fused"] = t.unfused / t.fused;
 }
-BENCHMARK(BM_Overlap)->Arg(1)->Arg(2)->Arg(4)->Arg(8)->Arg(16)->Iterations(1)->UseManualTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_Overlap)
+    ->Arg(1)
+    ->Arg(2)
+    ->Arg(4)
+    ->Arg(8)
+    ->Arg(16)
+    ->Iterations(1)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace tilewire::ag_gemm

@@ -35,7 +35,8 @@ TEST(AgGemm, SizesOfZeroAndOneAreLegal) {
 }
 
 TEST(AgGemm, EveryWorldSizeAndLayoutGivesEveryElement) {
-  const std::vector<std::vector<int32_t>> layouts = {{1}, {2}, {1, 1}, {3, 1}, {1, 3}, {2, 3}, {1, 1, 2}, {4}, {1, 2, 1, 2}};
+  const std::vector<std::vector<int32_t>> layouts = {{1},    {2},       {1, 1}, {3, 1},      {1, 3},
+                                                     {2, 3}, {1, 1, 2}, {4},    {1, 2, 1, 2}};
   for (const auto& layout : layouts) {
     int64_t ranks = 0;
     for (const int32_t l : layout) ranks += l;
@@ -107,7 +108,8 @@ TEST(AgGemm, RandomSequencesOfShapesOnOneArenaUnderRandomDelaysGiveEveryElement)
     for (uint64_t i = 0; i < 12; ++i) {
       std::vector<int64_t> rows;
       for (int64_t r = 0; r < ranks; ++r) rows.push_back(random() % 3 == 0 ? 0 : static_cast<int64_t>(random() % 90));
-      calls.push_back(with_salt(odd_call(rows, static_cast<int64_t>(random() % 60), {static_cast<int64_t>(random() % 40)}), i));
+      calls.push_back(
+          with_salt(odd_call(rows, static_cast<int64_t>(random() % 60), {static_cast<int64_t>(random() % 40)}), i));
       calls.back().wants_gathered = random() % 4 == 0;
     }
     SCOPED_TRACE(testing::PrintToString(layout) + " " + options.emulated_personality);
@@ -134,7 +136,12 @@ TEST(AgGemm, EpochsGoPastThirtyTwoBitsAndPastTheNarrowFieldOfTheImmediate) {
 TEST(AgGemm, AGivenPlanWithCursorsAndTheUnfusedPlanGiveTheSameBits) {
   TestCall c = odd_call({70, 33, 0, 50}, 64, {80});
   c.out_dtype = DataType::bf16;
-  PlanChoice choice{.chunk_rows = 16, .is_fused = true, .tile_rows = 32, .tile_cols = 32, .raster_rows = 2, .workers = 2,
+  PlanChoice choice{.chunk_rows = 16,
+                    .is_fused = true,
+                    .tile_rows = 32,
+                    .tile_cols = 32,
+                    .raster_rows = 2,
+                    .workers = 2,
                     .cursors = {.load_ahead = 2, .publish_behind = 3}};
   std::vector<TestCall> calls = {c};
   for (const bool is_fused : {true, false}) {
@@ -148,7 +155,8 @@ TEST(AgGemm, AGivenPlanWithCursorsAndTheUnfusedPlanGiveTheSameBits) {
 TEST(AgGemm, TheArenaGrowsWhenAShapeNeedsMore) {
   Options options = test_options();
   options.arena_initial_bytes = 4096;
-  run_and_check({2, 2}, options, {odd_call({2, 2, 2, 2}), odd_call({300, 300, 300, 300}, 64), odd_call({900, 1, 1, 900}, 64)});
+  run_and_check({2, 2}, options,
+                {odd_call({2, 2, 2, 2}), odd_call({300, 300, 300, 300}, 64), odd_call({900, 1, 1, 900}, 64)});
 }
 
 // The worst element of repeated runs: slot-free gathering is deterministic, so any difference is a bug.
@@ -200,7 +208,8 @@ TEST(AgGemm, VolumeIsOptimal) {
     checker.check();
     const int32_t me = session.rank().value;
     const int64_t own = rows[me] * 64 * 2;
-    // Rank 0 takes in both... ranks of node 1 enter node 0 at local ranks 0 and 1; ranks of node 0 enter node 1 at l mod 2.
+    // Rank 0 takes in both... ranks of node 1 enter node 0 at local ranks 0 and 1; ranks of node 0 enter node 1 at l
+    // mod 2.
     const std::vector<int64_t> entered = {rows[3], rows[4], 0, rows[0] + rows[2], rows[1]};
     const int64_t peers = me < 3 ? 2 : 1;
     EXPECT_EQ(report.copy_bytes, own);

@@ -11,8 +11,10 @@ namespace tilewire::ag_gemm {
 namespace {
 
 [[noreturn]] void refuse(std::string what, std::string values, std::string limit, std::string advice = {}) {
-  throw Error(ErrorKind::invalid_argument, {.what = std::move(what), .where = "all_gather_matmul",
-                                            .values = std::move(values), .limit = std::move(limit),
+  throw Error(ErrorKind::invalid_argument, {.what = std::move(what),
+                                            .where = "all_gather_matmul",
+                                            .values = std::move(values),
+                                            .limit = std::move(limit),
                                             .advice = std::move(advice)});
 }
 
@@ -26,11 +28,13 @@ void check_rows(const Arguments& args, int32_t ranks, Rank me) {
            fmt::format("one count for each of {} ranks", ranks));
   }
   for (const int64_t count : rows.counts) {
-    if (count < 0) refuse("rows has a negative count", fmt::format("rows = [{}]", fmt::join(rows.counts, ", ")), ">= 0");
+    if (count < 0)
+      refuse("rows has a negative count", fmt::format("rows = [{}]", fmt::join(rows.counts, ", ")), ">= 0");
   }
   if (rows.counts[me.value] != args.a.rows) {
-    refuse("rows does not match a", fmt::format("rows[{}] = {}, a is {}", me.value, rows.counts[me.value], shape(args.a)),
-           "must be equal", "rows lists what each rank brings, the same list on all ranks");
+    refuse("rows does not match a",
+           fmt::format("rows[{}] = {}, a is {}", me.value, rows.counts[me.value], shape(args.a)), "must be equal",
+           "rows lists what each rank brings, the same list on all ranks");
   }
 }
 
@@ -100,7 +104,11 @@ void check_arguments(const Arguments& args, int32_t ranks, Rank me) {
 
 HostOperands make_operands(const Arguments& args, const Problem& problem) {
   const Arguments::Results results = args.make_results(problem);
-  HostOperands operands{.a = args.a, .b = args.b, .bias = args.bias, .bias_dtype = args.bias_dtype, .out = results.out,
+  HostOperands operands{.a = args.a,
+                        .b = args.b,
+                        .bias = args.bias,
+                        .bias_dtype = args.bias_dtype,
+                        .out = results.out,
                         .gathered = results.gathered};
   operands.bias.resize(args.b.size(), nullptr);
   if (operands.out.size() != args.b.size()) {
@@ -119,7 +127,8 @@ HostOperands make_operands(const Arguments& args, const Problem& problem) {
   }
   std::vector<std::pair<std::string, MatrixView>> all = written;
   all.emplace_back("a", args.a);
-  for (size_t w = 0; w < args.b.size(); ++w) all.emplace_back(args.b.size() == 1 ? "b" : fmt::format("b[{}]", w), args.b[w]);
+  for (size_t w = 0; w < args.b.size(); ++w)
+    all.emplace_back(args.b.size() == 1 ? "b" : fmt::format("b[{}]", w), args.b[w]);
   for (size_t i = 0; i < written.size(); ++i) {
     for (size_t j = i + 1; j < all.size(); ++j) {
       if (span_of(written[i].second).overlaps(span_of(all[j].second))) {

@@ -42,7 +42,7 @@ struct TestCall {
   bool has_bias = false;
   bool is_n_by_k = false;  // weights stored as [N, K]
   std::string plan_json{};
-  uint64_t salt = 0;       // other data in each call
+  uint64_t salt = 0;  // other data in each call
 };
 
 // An element of a as the row of all ranks' rows, of b of weight w, and of its bias: small integers.
@@ -179,7 +179,8 @@ class CallChecker {
 };
 
 // All calls, one after the other, on one communicator of the layout; every rank checks every element.
-inline void run_and_check(const std::vector<int32_t>& layout, const Options& options, const std::vector<TestCall>& calls) {
+inline void run_and_check(const std::vector<int32_t>& layout, const Options& options,
+                          const std::vector<TestCall>& calls) {
   const auto outcomes = run_thread_cluster(layout, options, [&](Session& session) {
     Operation op(session);
     for (const TestCall& call : calls) {

@@ -41,8 +41,7 @@ Wire wire(const Problem& p, int64_t chunk_rows, const PlanContext& x) {
   const Volume v = volume(p, chunk_rows);
   const double width = widest_node(t), nodes = t.nodes;
   // A rank pushes its shard to its local peers and forwards what enters the node at it.
-  const double node_bytes = (width - 1) * v.largest_shard_bytes +
-                            (width - 1) * (nodes - 1) * v.largest_shard_bytes;
+  const double node_bytes = (width - 1) * v.largest_shard_bytes + (width - 1) * (nodes - 1) * v.largest_shard_bytes;
   const double network_bytes = (nodes - 1) * v.largest_shard_bytes;
   const double node_s = node_bytes / m.node_bytes_per_s + (width - 1) * nodes * v.chunks * m.step_s;
   const double network_s =

@@ -1,5 +1,5 @@
-// The planner's closed-form cost of a call. The simulator walks the same roles piece by piece and is the finer judge; this
-// one is cheap enough to price every candidate.
+// The planner's closed-form cost of a call. The simulator walks the same roles piece by piece and is the finer judge;
+// this one is cheap enough to price every candidate.
 #pragma once
 
 #include <cstdint>

@@ -36,8 +36,8 @@ std::vector<RankOutcome> run_spoiled(const Options& options, const std::function
 void expect_everywhere(const std::vector<RankOutcome>& outcomes, const std::vector<std::string>& texts) {
   for (size_t r = 0; r < outcomes.size(); ++r) {
     for (const std::string& text : texts) {
-      EXPECT_NE(outcomes[r].error.find(text), std::string::npos) << "rank " << r << " says: " << outcomes[r].error
-                                                                << "\nwithout: " << text;
+      EXPECT_NE(outcomes[r].error.find(text), std::string::npos)
+          << "rank " << r << " says: " << outcomes[r].error << "\nwithout: " << text;
     }
   }
 }
@@ -167,8 +167,13 @@ TEST(AgGemmFault, ATransportThatTakesNothingForAWhileOnlyDelays) {
   options.fault = "full:after=5,times=100";
   options.ring_entries = 16;
   TestCall c{.rows = {64, 64, 64, 64}, .k = 16, .cols = {8}};
-  c.plan_json = to_json(PlanChoice{.chunk_rows = 2, .is_fused = true, .tile_rows = 16, .tile_cols = 16, .raster_rows = 1,
-                                   .workers = 1, .cursors = {}});
+  c.plan_json = to_json(PlanChoice{.chunk_rows = 2,
+                                   .is_fused = true,
+                                   .tile_rows = 16,
+                                   .tile_cols = 16,
+                                   .raster_rows = 1,
+                                   .workers = 1,
+                                   .cursors = {}});
   run_and_check({2, 2}, options, {c, c, c});
 }
 

@@ -1,5 +1,5 @@
-// THE list of flags and buffers of AllGather+GEMM. Sizes, offsets, the dump of a stuck call and the tables of the README
-// follow from it.
+// THE list of flags and buffers of AllGather+GEMM. Sizes, offsets, the dump of a stuck call and the tables of the
+// README follow from it.
 #pragma once
 
 #include <cstdint>

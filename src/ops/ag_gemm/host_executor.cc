@@ -35,8 +35,8 @@ void copy_row(const MatrixView& from, int64_t row, std::byte* to) {
   for (int64_t c = 0; c < from.cols; ++c) std::memcpy(to + c * size, element(from, row, c), size);
 }
 
-// Rows of the caller's shard to their place in a gathered buffer. The bytes between a row's end and the pitch are zeros,
-// so that no stale bytes travel.
+// Rows of the caller's shard to their place in a gathered buffer. The bytes between a row's end and the pitch are
+// zeros, so that no stale bytes travel.
 void copy_from_input(const Execution& x, RowRange rows, std::byte* half) {
   const int64_t pitch = x.schedule->buffers.pitch_bytes;
   for (int64_t row = rows.begin; row < rows.end; ++row) {
@@ -47,7 +47,10 @@ void copy_from_input(const Execution& x, RowRange rows, std::byte* half) {
 }
 
 TraceEvent chunk_event(const Execution& x, ChunkRef chunk, TraceLink link) {
-  return {.name = "chunk", .work = chunk.chunk.value, .source = chunk.source.value, .bytes = x.schedule->bytes(chunk),
+  return {.name = "chunk",
+          .work = chunk.chunk.value,
+          .source = chunk.source.value,
+          .bytes = x.schedule->bytes(chunk),
           .link = link};
 }
 
@@ -83,9 +86,10 @@ void copy_gathered(const Execution& x, const TileWork& w, const std::vector<RowS
   for (size_t i = 0; i < segments.size(); ++i) {
     const int64_t end = i + 1 < segments.size() ? segments[i + 1].first_row : w.rows.rows();
     for (int64_t r = segments[i].first_row; r < end; ++r) {
-      std::memcpy(const_cast<std::byte*>(element(to, w.rows.begin + r, 0)),
-                  static_cast<const std::byte*>(segments[i].base) + (r - segments[i].first_row) * segments[i].pitch_bytes,
-                  x.row_bytes());
+      std::memcpy(
+          const_cast<std::byte*>(element(to, w.rows.begin + r, 0)),
+          static_cast<const std::byte*>(segments[i].base) + (r - segments[i].first_row) * segments[i].pitch_bytes,
+          x.row_bytes());
     }
   }
 }
@@ -99,9 +103,15 @@ TraceEvent compute_tile(RoleContext& context, const Execution& x, const TileWork
   }
   const int32_t index = w.columns.weight;
   const MatrixView &b = o.b[index], &out = o.out[index];
-  HostGemmTile tile{.rows = w.rows.rows(), .cols = w.columns.end - w.columns.begin, .k = o.a.cols, .a = segments,
-                    .a_type = o.a.dtype, .b = element(b, 0, w.columns.begin), .b_stride_k = b.row_stride,
-                    .b_stride_n = b.col_stride, .b_type = b.dtype};
+  HostGemmTile tile{.rows = w.rows.rows(),
+                    .cols = w.columns.end - w.columns.begin,
+                    .k = o.a.cols,
+                    .a = segments,
+                    .a_type = o.a.dtype,
+                    .b = element(b, 0, w.columns.begin),
+                    .b_stride_k = b.row_stride,
+                    .b_stride_n = b.col_stride,
+                    .b_type = b.dtype};
   if (o.bias[index] != nullptr) {
     tile.bias = static_cast<const std::byte*>(o.bias[index]) + w.columns.begin * size_bytes(o.bias_dtype);
     tile.bias_type = o.bias_dtype;
@@ -115,7 +125,8 @@ TraceEvent compute_tile(RoleContext& context, const Execution& x, const TileWork
     host_gemm_tile(tile, scratch);
   }
   // The rank whose rows the tile begins with.
-  const int32_t source = x.schedule->chunks.total_chunks() == 0 ? -1 : x.schedule->chunks.of_row(w.rows.begin).source.value;
+  const int32_t source =
+      x.schedule->chunks.total_chunks() == 0 ? -1 : x.schedule->chunks.of_row(w.rows.begin).source.value;
   return {.name = "tile", .work = w.tile, .source = source};
 }
 

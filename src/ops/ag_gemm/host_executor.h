@@ -13,12 +13,12 @@ namespace tilewire::ag_gemm {
 
 // The caller's memory for one call. All views have been checked against the problem.
 struct HostOperands {
-  MatrixView a;                     // [own rows, K], any strides
-  std::vector<MatrixView> b;        // [K, N_w], any strides
-  std::vector<const void*> bias;    // [N_w] of bias_dtype, or nullptr
+  MatrixView a;                   // [own rows, K], any strides
+  std::vector<MatrixView> b;      // [K, N_w], any strides
+  std::vector<const void*> bias;  // [N_w] of bias_dtype, or nullptr
   DataType bias_dtype = DataType::fp32;
-  std::vector<MatrixView> out;      // [total rows, N_w], columns contiguous
-  MatrixView gathered;              // [total rows, K], columns contiguous; empty unless wanted
+  std::vector<MatrixView> out;  // [total rows, N_w], columns contiguous
+  MatrixView gathered;          // [total rows, K], columns contiguous; empty unless wanted
 };
 
 // Stands in for the arithmetic where a test or a benchmark wants to rule the time of a tile.

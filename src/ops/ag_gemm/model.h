@@ -68,8 +68,8 @@ struct ComputeModel {
 
   Role start() const { return Role(s, worker); }
   void touch(const TileWork& w, Touch& touch) const {
-    touch.tile(w.tile, 2.0 * static_cast<double>(w.rows.rows() * (w.columns.end - w.columns.begin)) *
-                           static_cast<double>(k));
+    touch.tile(w.tile,
+               2.0 * static_cast<double>(w.rows.rows() * (w.columns.end - w.columns.begin)) * static_cast<double>(k));
     if (s.chunks.total_chunks() == 0) return;
     const int32_t last = s.chunks.global(s.chunks.of_row(w.rows.end - 1));
     for (int32_t g = s.chunks.global(s.chunks.of_row(w.rows.begin)); g <= last; ++g) {
@@ -97,7 +97,8 @@ inline void add_rank(SimCall& call, const Schedule& s, Cursors cursors, int64_t 
   const bool has_network = s.frame.has_network();
   add_call_roles(call, s.frame, has_network ? SimRings{}.call : -1, s.own_in_user);
   const auto place = [&](const char* role, int32_t worker, int32_t ring) {
-    return AgentPlace{.role = role, .worker = worker, .stage = kOpStage, .ring = ring, .has_cursors = true, .cursors = cursors};
+    return AgentPlace{
+        .role = role, .worker = worker, .stage = kOpStage, .ring = ring, .has_cursors = true, .cursors = cursors};
   };
   AgentPlace push = place("push", 0, -1);
   push.reads_own_writes = true;  // copies to peers read the own copy

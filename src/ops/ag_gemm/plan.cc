@@ -45,17 +45,21 @@ int64_t half_bytes(const Problem& p, const PlanContext& x) {
 
 void check_reserve(int64_t bytes, const PlanContext& x) {
   if (bytes <= x.arena.half_stride_bytes) return;
-  throw Error(ErrorKind::resource,
-              {.what = "the gathered matrix does not fit the reserved arena", .where = "all_gather_matmul",
-               .values = fmt::format("{} bytes in each half", bytes),
-               .limit = fmt::format("{} bytes", x.arena.half_stride_bytes),
-               .advice = "raise TILEWIRE_ARENA_RESERVE_BYTES on all ranks"});
+  throw Error(ErrorKind::resource, {.what = "the gathered matrix does not fit the reserved arena",
+                                    .where = "all_gather_matmul",
+                                    .values = fmt::format("{} bytes in each half", bytes),
+                                    .limit = fmt::format("{} bytes", x.arena.half_stride_bytes),
+                                    .advice = "raise TILEWIRE_ARENA_RESERVE_BYTES on all ranks"});
 }
 
 Plan priced(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
   const Cost cost = predict(problem, choice, context);
-  return {.choice = choice, .predicted_s = cost.total_s, .compute_s = cost.compute_s,
-          .communication_s = cost.communication_s, .half_bytes = half_bytes(problem, context), .candidates = {}};
+  return {.choice = choice,
+          .predicted_s = cost.total_s,
+          .compute_s = cost.compute_s,
+          .communication_s = cost.communication_s,
+          .half_bytes = half_bytes(problem, context),
+          .candidates = {}};
 }
 
 // Chunk sizes from 16 rows up to a whole shard, by doubling; the ranks all walk the same list.
@@ -83,7 +87,8 @@ int64_t choose_chunk_rows(const Problem& problem, const PlanContext& context, st
     lost.push_back({choice, seconds, against});
   }
   if (best == 0) {
-    throw Error(ErrorKind::resource, {.what = "no chunk size fits", .where = problem.agreed_text(),
+    throw Error(ErrorKind::resource, {.what = "no chunk size fits",
+                                      .where = problem.agreed_text(),
                                       .values = lost.back().verdict,
                                       .advice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks"});
   }
@@ -135,8 +140,10 @@ Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanCont
   check_reserve(half_bytes(problem, context), context);
   const std::string against = reason_against(choice, problem, context);
   if (!against.empty()) {
-    throw Error(ErrorKind::invalid_argument, {.what = "the given plan cannot be used", .where = problem.text(),
-                                              .values = against, .advice = "leave plan out to have one made"});
+    throw Error(ErrorKind::invalid_argument, {.what = "the given plan cannot be used",
+                                              .where = problem.text(),
+                                              .values = against,
+                                              .advice = "leave plan out to have one made"});
   }
   Plan plan = priced(choice, problem, context);
   plan.candidates.push_back({choice, plan.predicted_s, "given"});

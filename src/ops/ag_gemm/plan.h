@@ -56,8 +56,8 @@ struct Plan {
   std::string explain() const;
 };
 
-// The best of all candidates. The shared part depends on agreed values only. Throws Error(invalid_argument) for a problem
-// that validate() refuses and Error(resource) when no chunk size fits the flag area or the wire's fields.
+// The best of all candidates. The shared part depends on agreed values only. Throws Error(invalid_argument) for a
+// problem that validate() refuses and Error(resource) when no chunk size fits the flag area or the wire's fields.
 Plan make_plan(const Problem& problem, const PlanContext& context);
 // A plan for a choice that the caller gives. Throws Error(invalid_argument) naming the number that cannot be.
 Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context);

@@ -11,8 +11,10 @@ namespace tilewire::ag_gemm {
 namespace {
 
 [[noreturn]] void refuse(std::string what, std::string values, std::string advice = {}) {
-  throw Error(ErrorKind::invalid_argument, {.what = std::move(what), .where = "plan of all_gather_matmul",
-                                            .values = std::move(values), .advice = std::move(advice)});
+  throw Error(ErrorKind::invalid_argument, {.what = std::move(what),
+                                            .where = "plan of all_gather_matmul",
+                                            .values = std::move(values),
+                                            .advice = std::move(advice)});
 }
 
 // Each field of a PlanChoice once: name and member, for reading and writing.
@@ -71,16 +73,17 @@ PlanChoice plan_from_json(const std::string& text) {
 }
 
 std::string PlanChoice::text() const {
-  return fmt::format("{}, chunks of {} rows, tiles {} x {}, {} row blocks walked together, {} workers, load {} ahead, "
-                     "publish {} behind",
-                     is_fused ? "fused" : "gather, then multiply", chunk_rows, tile_rows, tile_cols, raster_rows, workers,
-                     cursors.load_ahead, cursors.publish_behind);
+  return fmt::format(
+      "{}, chunks of {} rows, tiles {} x {}, {} row blocks walked together, {} workers, load {} ahead, "
+      "publish {} behind",
+      is_fused ? "fused" : "gather, then multiply", chunk_rows, tile_rows, tile_cols, raster_rows, workers,
+      cursors.load_ahead, cursors.publish_behind);
 }
 
 std::string Plan::explain() const {
-  std::string out = fmt::format(
-      "{}\npredicted {:.1f} us (compute alone {:.1f}, communication alone {:.1f}); {} bytes in each half\n",
-      choice.text(), predicted_s * 1e6, compute_s * 1e6, communication_s * 1e6, half_bytes);
+  std::string out =
+      fmt::format("{}\npredicted {:.1f} us (compute alone {:.1f}, communication alone {:.1f}); {} bytes in each half\n",
+                  choice.text(), predicted_s * 1e6, compute_s * 1e6, communication_s * 1e6, half_bytes);
   for (const Candidate& c : candidates) out += fmt::format("  {}: {}\n", c.choice.text(), c.verdict);
   return out;
 }

@@ -11,10 +11,13 @@ namespace {
 class PlanTest : public testing::Test {
  protected:
   PlanContext context(int32_t rank = 0) const {
-    return {.topology = topology_.view(), .me = Rank{rank},
-            .arena = {.flags = {.ranks = 4, .max_chunks = 64}, .half_stride_bytes = int64_t{64} << 30,
+    return {.topology = topology_.view(),
+            .me = Rank{rank},
+            .arena = {.flags = {.ranks = 4, .max_chunks = 64},
+                      .half_stride_bytes = int64_t{64} << 30,
                       .user_stride_bytes = int64_t{1} << 30},
-            .machine = {}, .workers = 1};
+            .machine = {},
+            .workers = 1};
   }
   static Problem up_projection() {
     return {.rows = {128, 128, 128, 128}, .k = 2048, .dtype = DataType::bf16, .cols = {2048}};
@@ -64,7 +67,12 @@ TEST_F(PlanTest, UnfusedWinsWhereNothingCanBeHidden) {
 }
 
 TEST_F(PlanTest, JsonGoesBothWays) {
-  PlanChoice c{.chunk_rows = 48, .is_fused = false, .tile_rows = 7, .tile_cols = 9, .raster_rows = 3, .workers = 5,
+  PlanChoice c{.chunk_rows = 48,
+               .is_fused = false,
+               .tile_rows = 7,
+               .tile_cols = 9,
+               .raster_rows = 3,
+               .workers = 5,
                .cursors = {.load_ahead = 2, .publish_behind = 1}};
   EXPECT_EQ(to_json(plan_from_json(to_json(c))), to_json(c));
 }

@@ -14,8 +14,9 @@ namespace tilewire::ag_gemm {
 namespace {
 
 void refuse(std::string what, std::string values, std::string limit) {
-  throw Error(ErrorKind::invalid_argument, {.what = std::move(what), .where = "all_gather_matmul",
-                                            .values = std::move(values), .limit = std::move(limit)});
+  throw Error(
+      ErrorKind::invalid_argument,
+      {.what = std::move(what), .where = "all_gather_matmul", .values = std::move(values), .limit = std::move(limit)});
 }
 
 // "128 on each of 4 ranks" or the list.

@@ -13,8 +13,8 @@ namespace tilewire::ag_gemm {
 
 struct Problem {
   // Agreed by all ranks:
-  std::vector<int64_t> rows;  // of a on each rank; zero is legal
-  int64_t k = 0;              // columns of a, rows of each b
+  std::vector<int64_t> rows;        // of a on each rank; zero is legal
+  int64_t k = 0;                    // columns of a, rows of each b
   DataType dtype = DataType::bf16;  // of a and b
 
   // This rank's own:

@@ -25,8 +25,7 @@ double expected_arrival_s(const Schedule& s, ChunkRef chunk, const Machine& m) {
     return m.node_latency_s + (c * (width - 1) + step + 1) * hop;
   }
   const int32_t step = rotation_step(there.value, here.value, t.nodes);
-  const double landed =
-      m.network_latency_s + (c * (t.nodes - 1) + step + 1) * bytes / m.network_bytes_per_s;
+  const double landed = m.network_latency_s + (c * (t.nodes - 1) + step + 1) * bytes / m.network_bytes_per_s;
   if (entry == s.me()) return landed;
   return landed + m.node_latency_s + (rotation_step(t.local(entry).value, t.local(s.me()).value, width) + 1) * hop;
 }

@@ -9,8 +9,8 @@
 
 namespace tilewire::ag_gemm {
 
-// Seconds after the start of the call. Follows the order of the push, send and forward roles; links are busy with nothing
-// else. `s.row_order` is not looked at.
+// Seconds after the start of the call. Follows the order of the push, send and forward roles; links are busy with
+// nothing else. `s.row_order` is not looked at.
 double expected_arrival_s(const Schedule& s, ChunkRef chunk, const Machine& machine);
 
 // All row blocks, by the expected arrival of the last chunk each one needs; own rows first, ties by number.

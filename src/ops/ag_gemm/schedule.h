@@ -1,4 +1,5 @@
-// The roles of AllGather+GEMM: one iterator a role, pure integer logic for the host executor, the kernel and the simulator.
+// The roles of AllGather+GEMM: one iterator a role, pure integer logic for the host executor, the kernel and the
+// simulator.
 //
 //   push     copies the own shard into the own gathered buffer, then into those of the local peers
 //   send     hands the own shard's chunks to the proxy, one for every other node, along the rail
@@ -50,7 +51,7 @@ struct Schedule {
 struct CopyWork : WorkBase {
   ChunkRef chunk;
   Rank to;
-  RowRange rows;           // global
+  RowRange rows;            // global
   bool from_input = false;  // source is the caller's shard, else the own gathered buffer
 };
 
@@ -197,8 +198,8 @@ struct TileWork : WorkBase {
   int64_t tile = 0;  // in order of the walk
   int32_t row_block = 0;
   ColumnMap::Block columns;
-  RowRange rows;             // global
-  int32_t first_chunk = 0;   // global number; needs go over the chunks from here on
+  RowRange rows;            // global
+  int32_t first_chunk = 0;  // global number; needs go over the chunks from here on
 };
 
 class ComputeRole {

@@ -1,5 +1,5 @@
-// The iterators of AllGather+GEMM compiled for the GPU. Where there is a GPU, one thread walks every role of every rank and
-// must see what the host sees; elsewhere that it compiles is the test.
+// The iterators of AllGather+GEMM compiled for the GPU. Where there is a GPU, one thread walks every role of every rank
+// and must see what the host sees; elsewhere that it compiles is the test.
 #include <cuda_runtime.h>
 
 #include <cstdint>
@@ -82,15 +82,16 @@ int run() {
   }
   const TopologyTables topology = TopologyTables::from_layout({3, 2});
   const Problem problem{.rows = {40, 0, 33, 7, 64}, .k = 40, .dtype = DataType::bf16, .cols = {50, 20}};
-  const PlanChoice choice{.chunk_rows = 8, .tile_rows = 16, .tile_cols = 16, .raster_rows = 2, .workers = 3,
-                          .cursors = {}};
+  const PlanChoice choice{
+      .chunk_rows = 8, .tile_rows = 16, .tile_cols = 16, .raster_rows = 2, .workers = 3, .cursors = {}};
   uint64_t* out = nullptr;
   cudaMalloc(&out, sizeof(uint64_t));
   for (int32_t r = 0; r < 5; ++r) {
-    const PlanContext context{.topology = topology.view(), .me = Rank{r},
-                              .arena = {.flags = {.ranks = 5, .max_chunks = 64}, .half_stride_bytes = 1 << 20,
-                                        .user_stride_bytes = 1 << 20},
-                              .machine = {}};
+    const PlanContext context{
+        .topology = topology.view(),
+        .me = Rank{r},
+        .arena = {.flags = {.ranks = 5, .max_chunks = 64}, .half_stride_bytes = 1 << 20, .user_stride_bytes = 1 << 20},
+        .machine = {}};
     const ScheduleTables tables(problem, choice, context);
     const Schedule s = tables.schedule(9);
     walk_kernel<<<1, 1>>>(on_device(s), out);

@@ -19,12 +19,19 @@ class Ranks {
   Ranks(const std::vector<int32_t>& layout, const std::vector<int64_t>& rows, int64_t chunk_rows, int64_t n = 20)
       : topology_(TopologyTables::from_layout(layout)) {
     const Problem problem{.rows = rows, .k = 8, .dtype = DataType::bf16, .cols = {n}};
-    const PlanChoice choice{.chunk_rows = chunk_rows, .is_fused = true, .tile_rows = 5, .tile_cols = 8, .raster_rows = 2,
-                            .workers = 3, .cursors = {}};
+    const PlanChoice choice{.chunk_rows = chunk_rows,
+                            .is_fused = true,
+                            .tile_rows = 5,
+                            .tile_cols = 8,
+                            .raster_rows = 2,
+                            .workers = 3,
+                            .cursors = {}};
     for (int32_t r = 0; r < topology_.view().ranks; ++r) {
-      const PlanContext context{.topology = topology_.view(), .me = Rank{r},
+      const PlanContext context{.topology = topology_.view(),
+                                .me = Rank{r},
                                 .arena = {.flags = {.ranks = topology_.view().ranks, .max_chunks = 64},
-                                          .half_stride_bytes = 1 << 20, .user_stride_bytes = 1 << 20},
+                                          .half_stride_bytes = 1 << 20,
+                                          .user_stride_bytes = 1 << 20},
                                 .machine = {}};
       tables_.emplace_back(problem, choice, context);
     }

@@ -16,8 +16,11 @@ void Simulation::add_call(const Problem& problem, const std::vector<PlanChoice>&
   SimCall& call = program_.add_call();
   for (int32_t r = 0; r < program_.ranks(); ++r) {
     const PlanChoice& choice = choices.size() == 1 ? choices[0] : choices[r];
-    const PlanContext context{.topology = program_.topology.view(), .me = Rank{r}, .arena = program_.arena,
-                              .machine = machine, .workers = choice.workers};
+    const PlanContext context{.topology = program_.topology.view(),
+                              .me = Rank{r},
+                              .arena = program_.arena,
+                              .machine = machine,
+                              .workers = choice.workers};
     check_plan(choice, problem, context);
     tables_.push_back(std::make_unique<ScheduleTables>(problem, choice, context));
     Schedule schedule = tables_.back()->schedule(epoch);

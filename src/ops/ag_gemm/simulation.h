@@ -17,8 +17,8 @@ class Simulation {
  public:
   Simulation(TopologyTables topology, const ArenaLayout& arena, Epoch first_epoch = 2);
 
-  // `choices` holds one plan for all ranks or one for each. `own_in_user[r]` (empty: none): rank r's input lies in the user
-  // area. Throws as check_plan() does.
+  // `choices` holds one plan for all ranks or one for each. `own_in_user[r]` (empty: none): rank r's input lies in the
+  // user area. Throws as check_plan() does.
   void add_call(const Problem& problem, const std::vector<PlanChoice>& choices, const Machine& machine = {},
                 const std::vector<bool>& own_in_user = {});
   SimProgram& program() { return program_; }

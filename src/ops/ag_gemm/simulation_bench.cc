@@ -18,11 +18,12 @@ class BigCall {
   BigCall(int32_t nodes, int32_t ranks_per_node, int32_t chunk_rows) {
     program.topology = TopologyTables::from_layout(std::vector<int32_t>(static_cast<size_t>(nodes), ranks_per_node));
     const int32_t ranks = program.ranks();
-    program.arena = {.flags = {.ranks = ranks, .max_chunks = 64},
-                     .half_stride_bytes = int64_t{1} << 28, .user_stride_bytes = 4096};
+    program.arena = {
+        .flags = {.ranks = ranks, .max_chunks = 64}, .half_stride_bytes = int64_t{1} << 28, .user_stride_bytes = 4096};
     program.first_epoch = 2;
     program.rings = nodes > 1 ? 2 : 0;
-    Problem problem{.rows = std::vector<int64_t>(static_cast<size_t>(ranks), 8192 / ranks), .k = 8192,
+    Problem problem{.rows = std::vector<int64_t>(static_cast<size_t>(ranks), 8192 / ranks),
+                    .k = 8192,
                     .cols = {std::max(128, 8192 / ranks)}};
     PlanChoice choice;
     choice.chunk_rows = chunk_rows;
@@ -30,8 +31,11 @@ class BigCall {
     choice.workers = 132;
     SimCall& call = program.add_call();
     for (int32_t r = 0; r < ranks; ++r) {
-      const PlanContext context{.topology = program.topology.view(), .me = Rank{r}, .arena = program.arena,
-                                .machine = {}, .workers = choice.workers};
+      const PlanContext context{.topology = program.topology.view(),
+                                .me = Rank{r},
+                                .arena = program.arena,
+                                .machine = {},
+                                .workers = choice.workers};
       add_rank(call, tables_.emplace_back(problem, choice, context).schedule(program.first_epoch), choice.cursors,
                problem.k);
     }

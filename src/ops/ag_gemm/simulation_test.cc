@@ -27,7 +27,12 @@ Simulation make_simulation(const std::vector<int32_t>& layout, Epoch first_epoch
 }
 
 PlanChoice small_plan(int32_t workers = 2) {
-  return {.chunk_rows = 4, .is_fused = true, .tile_rows = 4, .tile_cols = 8, .raster_rows = 2, .workers = workers,
+  return {.chunk_rows = 4,
+          .is_fused = true,
+          .tile_rows = 4,
+          .tile_cols = 8,
+          .raster_rows = 2,
+          .workers = workers,
           .cursors = {}};
 }
 
@@ -35,7 +40,8 @@ Problem problem(std::vector<int64_t> rows, int64_t k = 8, int64_t n = 12) {
   return {.rows = std::move(rows), .k = k, .dtype = DataType::bf16, .cols = {n}};
 }
 
-// Four calls of different shapes and plans, with zero rows, chunks that nobody reads (N = 0) and calls that move nothing.
+// Four calls of different shapes and plans, with zero rows, chunks that nobody reads (N = 0) and calls that move
+// nothing.
 Simulation random_sequence(const std::vector<int32_t>& layout, uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
@@ -49,8 +55,11 @@ Simulation random_sequence(const std::vector<int32_t>& layout, uint64_t seed) {
     for (int32_t r = 0; r < ranks; ++r) {
       p.rows.push_back(below(3) == 0 ? 0 : below(14));
       own_in_user.push_back(below(3) == 0);
-      choices.push_back({.chunk_rows = chunk_rows, .is_fused = below(4) != 0, .tile_rows = static_cast<int32_t>(1 + below(7)),
-                         .tile_cols = 8, .raster_rows = static_cast<int32_t>(1 + below(3)),
+      choices.push_back({.chunk_rows = chunk_rows,
+                         .is_fused = below(4) != 0,
+                         .tile_rows = static_cast<int32_t>(1 + below(7)),
+                         .tile_cols = 8,
+                         .raster_rows = static_cast<int32_t>(1 + below(3)),
                          .workers = static_cast<int32_t>(1 + below(2)),
                          .cursors = {.load_ahead = static_cast<int32_t>(below(3)),
                                      .publish_behind = static_cast<int32_t>(below(3))}});
@@ -113,7 +122,8 @@ TEST(AgGemmSimulation, WithoutAFaultTheCallsOfTheFaultTestsAreClean) {
 
 TEST(AgGemmSimulation, ALostSignalOfAnyRoleIsNamed) {
   for (const char* role : {"push", "forward", "send", "begin", "done"}) {
-    const SimReport report = hunt(three_calls({2, 2}), {.fault = SimFault::drop_signal, .role = role, .rank = 1, .nth = 1});
+    const SimReport report =
+        hunt(three_calls({2, 2}), {.fault = SimFault::drop_signal, .role = role, .rank = 1, .nth = 1});
     EXPECT_TRUE(report.has(ViolationKind::wait_without_signal)) << role << "\n" << report.text();
   }
 }
@@ -121,8 +131,9 @@ TEST(AgGemmSimulation, ALostSignalOfAnyRoleIsNamed) {
 TEST(AgGemmSimulation, ASignalBeforeItsDataIsNamed) {
   for (const char* role : {"push", "forward"}) {
     const SimReport report = hunt(three_calls({2, 2}), {.fault = SimFault::early_signal, .role = role, .nth = -1});
-    EXPECT_TRUE(report.has(ViolationKind::read_too_early) || report.has(ViolationKind::done_too_early)) << role << "\n"
-                                                                                                       << report.text();
+    EXPECT_TRUE(report.has(ViolationKind::read_too_early) || report.has(ViolationKind::done_too_early))
+        << role << "\n"
+        << report.text();
   }
 }
 
@@ -131,7 +142,8 @@ TEST(AgGemmSimulation, AChunkInTheWrongSlotIsNamed) {
     const SimReport report = hunt(three_calls({2, 2}), {.fault = SimFault::wrong_slot, .role = role, .nth = 1});
     EXPECT_TRUE(report.has(ViolationKind::wrong_slot) || report.has(ViolationKind::overwritten) ||
                 report.has(ViolationKind::read_too_early))
-        << role << "\n" << report.text();
+        << role << "\n"
+        << report.text();
   }
 }
 
@@ -141,7 +153,8 @@ TEST(AgGemmSimulation, ATileOrAForwardThatDoesNotWaitForItsChunkIsNamed) {
     EXPECT_FALSE(report.ok()) << role;
     EXPECT_TRUE(report.has(ViolationKind::read_too_early) || report.has(ViolationKind::record_unmatched) ||
                 report.has(ViolationKind::signal_without_wait))
-        << role << "\n" << report.text();
+        << role << "\n"
+        << report.text();
   }
 }
 
@@ -154,7 +167,8 @@ TEST(AgGemmSimulation, DoneThatDoesNotHoldSentOfTheCallBeforeIsNamed) {
 
 TEST(AgGemmSimulation, DoneBeforeUnusedChunksIsNamed) {
   Simulation sim = make_simulation({2, 2});
-  for (int call = 0; call < 3; ++call) sim.add_call(problem({8, 8, 8, 8}, 8, 0), {small_plan()});  // no tile reads a chunk
+  for (int call = 0; call < 3; ++call)
+    sim.add_call(problem({8, 8, 8, 8}, 8, 0), {small_plan()});  // no tile reads a chunk
   EXPECT_TRUE(run_random_seeds(sim.program(), {}, 1, 100).ok());
   for (SimCall& call : sim.program().calls) call.remove("drain");
   const SimReport report = run_random_seeds(sim.program(), {}, 1, 300);
