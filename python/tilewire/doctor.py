@@ -14,6 +14,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import tilewire
+
 OK, MISSING, OFF = "ok", "missing", "off"
 _STATES = (OK, MISSING, OFF)
 LEAST_PYTHON = (3, 10)
@@ -35,15 +37,16 @@ class Check:
             raise ValueError(f"state of {self.name} is {self.state!r}, must be one of {', '.join(_STATES)}")
 
 
-Probe = Callable[[], Check]
+Probe = Callable[[], "Check | list[Check]"]
 
 
 def run_checks(probes: Sequence[Probe] | None = None) -> list[Check]:
     """Runs the probes (all of them unless told). A probe that raises becomes a finding: doctors do not fall ill."""
-    findings = []
+    findings: list[Check] = []
     for probe in ALL_PROBES if probes is None else probes:
         try:
-            findings.append(probe())
+            found = probe()
+            findings += found if isinstance(found, list) else [found]
         except Exception as error:
             name = probe.__name__.removeprefix("check_").replace("_", " ")
             findings.append(Check(name, MISSING, f"could not be checked: {type(error).__name__}: {error}"))
@@ -64,10 +67,34 @@ def check_python() -> Check:
 
 def check_core() -> Check:
     if importlib.util.find_spec("tilewire._core"):
-        return Check("compiled core", OK, importlib.metadata.version("tilewire"))
+        return Check("compiled core", OK, tilewire.__version__)
     return Check(
         "compiled core", MISSING, "tilewire._core is not there", "no operation runs", "install with: pip install ."
     )
+
+
+def check_transports() -> list[Check]:
+    """What is compiled in, and a call between two processes over each that can be used."""
+    if not importlib.util.find_spec("tilewire._core"):
+        return []
+    from tilewire import _core
+
+    findings = [_self_test("ranks of one node", [2], "auto", "ranks that share a node")]
+    for name, purpose, why in _core.transports():
+        if why:
+            findings.append(Check(f"transport {name}", OFF, why, purpose, "see what is missing above"))
+        else:
+            findings.append(_self_test(f"transport {name}", [1, 1], name, purpose))
+    return findings
+
+
+def _self_test(title: str, layout: list[int], transport: str, purpose: str) -> Check:
+    from tilewire.self_test import run_self_test
+
+    seconds, wrong = run_self_test(layout, transport)
+    if wrong:
+        return Check(title, MISSING, f"self-test failed: {wrong}", purpose, "look into the message")
+    return Check(title, OK, f"self-test passed in {seconds:.1f} s; {purpose}")
 
 
 def check_numpy() -> Check:
@@ -166,6 +193,7 @@ ALL_PROBES: tuple[Probe, ...] = (
     check_locked_memory,
     check_shared_memory,
     check_cores,
+    check_transports,
 )
 
 

@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 from synthetic_trace import make_trace
 from tilewire import doctor
 from tilewire.cli import app
+from tilewire.self_test import run_self_test
 from tilewire.trace_events import write_events
 
 PACKAGE_ROOT = str(Path(doctor.__file__).resolve().parents[1])
@@ -33,13 +34,16 @@ def test_doctor_gives_json() -> None:
     result = invoke("doctor", "--json")
     content = json.loads(result.output)
     names = [check["name"] for check in content["checks"]]
-    assert names[0] == "Python" and len(names) == len(set(names)) == len(doctor.ALL_PROBES)
+    assert names[0] == "Python" and len(names) == len(set(names))
     assert result.exit_code == (0 if content["healthy"] else 1)
+    # The last probe tests every transport that is compiled in.
+    assert {"ranks of one node", "transport emulated"} <= set(names[len(doctor.ALL_PROBES) - 1 :])
     for check in content["checks"]:
         assert check["state"] == "ok" or (check["cost"] and check["advice"]), check["name"]
 
 
-def test_doctor_prints_a_table() -> None:
+def test_doctor_prints_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "ALL_PROBES", [probe for probe in doctor.ALL_PROBES if "transports" not in str(probe)])
     output = invoke("doctor").output
     assert "Python" in output and "libibverbs" in output
 
@@ -115,3 +119,30 @@ def test_import_stays_light(module: str, absent: list[str]) -> None:
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, cwd=PACKAGE_ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_transport_that_does_not_work_is_a_finding() -> None:
+    seconds, wrong = run_self_test([1, 1], "pigeon")
+    assert "Unavailable" in wrong and "pigeon" in wrong and seconds < 30
+
+
+def test_plan_says_what_and_why(tmp_path: Path) -> None:
+    shape = ["--m", "2048", "--k", "1024", "--n", "512,256", "--nodes", "2,2", "--network-gbit", "100"]
+    result = invoke("plan", "all_gather_matmul", *shape, "--picture", str(tmp_path / "p.svg"))
+    assert result.exit_code == 0, result.output
+    assert "predicted" in result.output and "chosen" in result.output and "simulated" in result.output
+    assert (tmp_path / "p.svg").stat().st_size > 1000
+    numbers = json.loads(invoke("plan", "all_gather_matmul", *shape, "--json").output)
+    assert numbers["op"] == "ag_gemm" and numbers["chunk_rows"] > 0
+
+
+def test_plan_names_what_cannot_be() -> None:
+    for arguments, piece in (
+        (["matmul", "--m", "1", "--k", "1", "--n", "1"], "there is no operation matmul"),
+        (["all_gather_matmul", "--m", "1", "--k", "-1", "--n", "1"], "k = -1"),
+        (["all_gather_matmul", "--m", "x", "--k", "1", "--n", "1"], "--m is 'x'"),
+        (["all_gather_matmul", "--m", "1,2,3", "--k", "1", "--n", "1", "--nodes", "2"], "m has 3 counts"),
+        (["all_gather_matmul", "--m", "1", "--k", "1", "--n", "1", "--nodes", "2", "--rank", "2"], "rank = 2"),
+    ):
+        result = invoke("plan", *arguments)
+        assert result.exit_code == 2 and piece in result.output, result.output
