@@ -1,0 +1,161 @@
+"""Ranks find each other under every launcher: by its variables, by its store, by arguments."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tilewire import stores
+from tilewire.errors import InvalidArgument
+
+HERE = Path(__file__).resolve().parent
+PROGRAM = """
+import json, sys
+import numpy as np
+import tilewire as tw
+from file_store import FileStore
+
+folder, how = sys.argv[1:3]
+arguments = eval(how)
+with tw.init(**arguments) as comm:
+    a = np.full((4, 8), comm.rank + 1, np.float32)
+    y = tw.all_gather_matmul(a, np.ones((8, 2), np.float32))
+    first = [float(row[0]) for row in y[::4]]
+    with tw.init(**arguments) as again:  # a second one of the same job
+        again.barrier()
+    print(json.dumps([comm.rank, comm.world_size, comm.layout, first]))
+"""
+
+
+def start_all(environments: list[Mapping[str, str]], how: str, folder: Path, path: str = "") -> list[list[object]]:
+    """Runs a rank for each environment, without any launcher, and gives what each printed."""
+    foreign = ("TILEWIRE_", "OMPI_", "PMI", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "TORCHELASTIC", "LOCAL_")
+    base = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+    base["PYTHONPATH"] = os.pathsep.join(filter(None, [path, str(HERE), base.get("PYTHONPATH", "")]))
+    base["TILEWIRE_CONNECT_DEADLINE_S"] = "40"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", PROGRAM, str(folder), how],
+            env={**base, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for environment in environments
+    ]
+    results = []
+    for process in processes:
+        output, errors = process.communicate(timeout=120)
+        assert process.returncode == 0, errors
+        results.append(json.loads(output.splitlines()[-1]))
+    return results
+
+
+def expected(layout: str, world_size: int = 2) -> list[list[object]]:
+    return [[rank, world_size, layout, [8.0 * (r + 1) for r in range(world_size)]] for rank in range(world_size)]
+
+
+def test_mpirun(tmp_path: Path) -> None:
+    job = f"test-{secrets.token_hex(6)}"
+    environments = [
+        {
+            "OMPI_COMM_WORLD_RANK": str(rank),
+            "OMPI_COMM_WORLD_SIZE": "2",
+            "OMPI_COMM_WORLD_LOCAL_RANK": str(rank),
+            "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
+            "PMIX_NAMESPACE": job,
+        }
+        for rank in range(2)
+    ]
+    assert start_all(environments, "{}", tmp_path) == expected("2")
+
+
+def test_srun(tmp_path: Path) -> None:
+    environments = [
+        {
+            "SLURM_PROCID": str(rank),
+            "SLURM_LOCALID": str(rank),
+            "SLURM_STEP_NUM_TASKS": "2",
+            "SLURM_STEP_NODELIST": "127.0.0.1",
+            "SLURM_STEP_TASKS_PER_NODE": "2",
+            "SLURM_NODEID": "0",
+            "SLURM_JOB_ID": str(secrets.randbelow(1 << 30)),
+            "SLURM_STEP_ID": "0",
+        }
+        for rank in range(2)
+    ]
+    job = environments[0]["SLURM_JOB_ID"]
+    assert start_all([{**e, "SLURM_JOB_ID": job} for e in environments], "{}", tmp_path) == expected("2")
+
+
+def test_store_of_the_user(tmp_path: Path) -> None:
+    """The address and the secret travel in it; layout splits the host into nodes."""
+    how = "dict(rank=int(__import__('os').environ['ME']), world_size=2, store=FileStore(folder), layout=[1, 1])"
+    assert start_all([{"ME": "0"}, {"ME": "1"}], how, tmp_path) == expected("1+1")
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert len(names) == 2, names  # one key a communicator
+
+
+def torchrun(rank: int) -> dict[str, str]:
+    """The variables that torchrun sets. Its agent listens on MASTER_PORT, so nobody else can."""
+    return {
+        "RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "LOCAL_RANK": str(rank),
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "1",
+        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }
+
+
+def test_torchrun_with_its_own_store(tmp_path: Path) -> None:
+    """Over a stand-in for torch.distributed that has what is used of it: rendezvous("env://") gives a store."""
+    package = tmp_path / "path" / "torch"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("class Tensor: pass\n")
+    (package / "distributed.py").write_text(
+        "import os\nfrom file_store import FileStore\n"
+        "def rendezvous(url, **options):\n"
+        "    assert url == 'env://'\n"
+        "    yield FileStore(os.environ['STORE']), int(os.environ['RANK']), int(os.environ['WORLD_SIZE'])\n"
+    )
+    (tmp_path / "store").mkdir()
+    environments = [{**torchrun(rank), "STORE": str(tmp_path / "store")} for rank in range(2)]
+    assert start_all(environments, "{}", tmp_path, str(tmp_path / "path")) == expected("2")
+
+
+def test_plain_arguments_and_no_launcher_at_all(tmp_path: Path) -> None:
+    assert start_all([{}], "{}", tmp_path) == expected("1", 1)
+
+
+def test_store_must_be_one() -> None:
+    with pytest.raises(InvalidArgument, match="dict has no set"):
+        stores.find_store({}, {}, {})
+    with pytest.raises(InvalidArgument, match="two places"):
+        stores.find_store(object(), {"rendezvous": "a:1"}, {})
+
+
+def test_other_launchers_variables_stand_above_torchruns() -> None:
+    for settings, extra in (({"rendezvous": "a:1"}, {}), ({}, {"TILEWIRE_RANK": "0"}), ({}, {"WORLD_SIZE": "1"})):
+        assert stores.find_store(None, dict(settings), {**torchrun(0), **extra}) is None
+
+
+def test_extension_shows_no_symbol_of_the_library() -> None:
+    """Two libraries of one process that both hold it must not take each other's functions."""
+    from tilewire import _core
+
+    listing = subprocess.run(
+        ["nm", "-D", "--defined-only", str(_core.__file__)], capture_output=True, text=True, check=True
+    )
+    names = {line.split()[-1] for line in listing.stdout.splitlines()}
+    assert "PyInit__core" in names
+    assert not [name for name in names if "tilewire" in name]
