@@ -1,8 +1,10 @@
-// The up-projection of an MLP: its input is sharded by rows over the ranks, its weight by columns.
+// AllGather+GEMM from C++: the input is sharded by rows over the ranks, the weight by columns.
 //
 //   cmake -S examples/cpp -B build/example -DCMAKE_PREFIX_PATH=<where tilewire is installed>
 //   cmake --build build/example
-//   tilewire run -n 4 --nodes 2 build/example/up_projection
+//   tilewire run -n 4 --nodes 2 build/example/gather_and_multiply
+//
+// Without a launcher it is a job of one rank.
 #include <tilewire/tilewire.h>
 
 #include <cstdint>

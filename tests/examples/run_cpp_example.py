@@ -41,7 +41,7 @@ def main() -> None:
         run(given.cmake, "--build", build)
         out = io.StringIO()
         limits = {"TILEWIRE_DEADLINE_S": "60", "TILEWIRE_CONNECT_DEADLINE_S": "60"}
-        code = launch(Launch([str(build / "up_projection")], LAYOUT, limits, prefix=False), out, out)
+        code = launch(Launch([str(build / "gather_and_multiply")], LAYOUT, limits, prefix=False), out, out)
     said = sorted(out.getvalue().splitlines())
     if code != 0 or said != [SAID.format(rank=rank) for rank in range(sum(LAYOUT))]:
         sys.exit(f"the example ended with {code} and said:\n{out.getvalue()}")
