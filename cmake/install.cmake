@@ -12,3 +12,15 @@ if(TARGET tilewire)
   install(FILES "${PROJECT_BINARY_DIR}/tilewireConfig.cmake" "${PROJECT_BINARY_DIR}/tilewireConfigVersion.cmake"
     DESTINATION "${package_dir}" COMPONENT development)
 endif()
+
+if(TARGET tilewire AND TILEWIRE_BUILD_TESTS)
+  set(link_flags "")
+  if(TILEWIRE_SANITIZE)
+    set(link_flags "-fsanitize=${TILEWIRE_SANITIZE}")
+  endif()
+  add_test(NAME find_package_test
+    COMMAND "${CMAKE_COMMAND}" "-DBINARY_DIR=${PROJECT_BINARY_DIR}" "-DSOURCE_DIR=${PROJECT_SOURCE_DIR}"
+      "-DCXX=${CMAKE_CXX_COMPILER}" "-DLINK_FLAGS=${link_flags}"
+      -P "${PROJECT_SOURCE_DIR}/cmake/find_package_test.cmake")
+  set_tests_properties(find_package_test PROPERTIES TIMEOUT 120 LABELS install)
+endif()

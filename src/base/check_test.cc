@@ -126,6 +126,7 @@ TEST(Ids, HashAndFormatAsTheirNumber) {
 TEST(Error, LeavesEmptyPartsOut) {
   const Error error(ErrorKind::deadline, {.what = "no flag", .where = "rank 3"});
   EXPECT_STREQ(error.what(), "no flag [rank 3] <deadline>");
+  EXPECT_STREQ(Error(ErrorKind::closed, {.what = "no call"}).what(), "no call <closed>");
   const Error full(ErrorKind::mismatch, {"a has too few rows", "rank 0", "M = 4", "must be 8", "pass rows="});
   EXPECT_STREQ(full.what(), "a has too few rows: M = 4, must be 8 [rank 0]; pass rows= <mismatch between ranks>");
 }

@@ -68,6 +68,13 @@ TEST(LaunchEnvironment, OpenMpiOnOneHostMeetsOnItsLoopback) {
   EXPECT_NE(read_launch_environment(other).rendezvous, launch.rendezvous) << "two jobs would meet each other";
 }
 
+TEST(LaunchEnvironment, OpenMpiOnTwoHostsDoesNotMeetOnTheLoopback) {
+  Environment two_hosts = kOpenMpi;
+  two_hosts["OMPI_COMM_WORLD_LOCAL_RANK"] = "0";
+  two_hosts["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
+  EXPECT_EQ(read_launch_environment(two_hosts).rendezvous, "");
+}
+
 TEST(LaunchEnvironment, MpichOnTwoHostsLeavesTheRendezvousOpen) {
   const LaunchEnvironment launch = read_launch_environment(kMpich);
   EXPECT_EQ(launch.source, "mpich");
@@ -151,6 +158,11 @@ TEST(HostList, RefusesWhatSlurmDoesNotWrite) {
   for (const char* text : {"", "a,,b", "a[1", "a]1[", "a[[1]]", "a[3-1]", "a[x]", "a[1-]", "a[0-99999999]", "a[]"}) {
     EXPECT_THROW(expand_host_list(text), Error) << text;
   }
+}
+
+TEST(HostList, ALongListIsRefusedBeforeItIsMade) {
+  EXPECT_THROW(expand_host_list("a[0-65535]b[0-65535]c[0-65535]"), Error);
+  EXPECT_EQ(expand_host_list("a[0-65535]").size(), 65536U);
 }
 
 TEST(TasksPerNode, ExpandsRepeats) {

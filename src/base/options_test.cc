@@ -1,5 +1,6 @@
 #include "base/options.h"
 
+#include "base/number_text.h"
 #include "base/option_table.h"
 
 #include <gtest/gtest.h>
@@ -74,6 +75,16 @@ TEST(Options, NumbersAreReadWholeOrNotAtAll) {
   for (const char* value : {"9223372036854775807KiB", "5000", "KiB", "4kib", "2MiBGiB"}) {
     EXPECT_NE(refusal_of({{"TILEWIRE_ARENA_INITIAL_BYTES", value}}), "accepted") << value;
   }
+}
+
+TEST(Options, RealNumbersAreFiniteWhateverTheRange) {
+  for (const char* value : {"nan", "-nan", "inf", "-inf"}) EXPECT_FALSE(parse_real(value).has_value()) << value;
+  EXPECT_EQ(parse_real("1e3"), 1000);
+}
+
+TEST(Options, ATextThatWouldBreakALineIsRefused) {
+  EXPECT_NE(refusal_of({{"TILEWIRE_TRACE_FILE", "a\nb"}}), "accepted");
+  EXPECT_NE(refusal_of({{"TILEWIRE_JOB", "one\nmax_ranks=7"}}), "accepted");
 }
 
 TEST(Options, ValuesThatContradictEachOtherAreRefused) {
