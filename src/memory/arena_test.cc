@@ -2,6 +2,7 @@
 #include "memory/arena.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <tilewire/error.h>
 #include <unistd.h>
 
@@ -267,6 +268,25 @@ TEST(MemfdArena, RefusesWhatIsNotAnArenaOfThisLayout) {
   EXPECT_EQ(kind_of([&] { a.map_peer(Rank{1}, UniqueFd(dup(0))); }), ErrorKind::mismatch);
   EXPECT_EQ(kind_of([&] { a.map_peer(Rank{1}, UniqueFd()); }), ErrorKind::mismatch);
   EXPECT_EQ(a.peer(Rank{1}), nullptr);
+}
+
+int64_t file_blocks(int fd) {
+  struct stat info {};
+  return fstat(fd, &info) == 0 ? static_cast<int64_t>(info.st_blocks) : -1;
+}
+
+TEST(MemfdArena, FailedGrowthGivesBackWhatItHadTaken) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "the race detector leaves too little address space";
+#endif
+  ArenaConfig config = small_config(2);
+  config.layout.user_stride_bytes = CommandLimits::kAreaBytes;
+  if (memory_room().bytes >= config.layout.user_stride_bytes) GTEST_SKIP() << "this machine has enough";
+  MemfdArena arena(config);
+  const int64_t blocks = file_blocks(arena.export_fd());
+  EXPECT_EQ(blocks * 512, arena.layout().flag_bytes() + 2 * arena.half_bytes() + arena.user_bytes());
+  EXPECT_EQ(kind_of([&] { arena.grow(2 * kMiB, config.layout.user_stride_bytes); }), ErrorKind::resource);
+  EXPECT_EQ(file_blocks(arena.export_fd()), blocks);
 }
 
 TEST(MemfdArena, PeerCannotCutTheMemoryUnderItsOwner) {
