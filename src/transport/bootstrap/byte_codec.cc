@@ -23,7 +23,7 @@ ByteWriter& ByteWriter::number(uint64_t value, int width_bytes) {
 }
 
 ByteWriter& ByteWriter::raw(std::span<const std::byte> bytes) {
-  out_.insert(out_.end(), bytes.begin(), bytes.end());
+  out_.insert(out_.end(), bytes.data(), bytes.data() + bytes.size());
   return *this;
 }
 
@@ -47,7 +47,7 @@ std::span<const std::byte> ByteReader::raw(size_t size_bytes) {
 Bytes ByteReader::bytes() {
   const uint64_t size_bytes = u64();
   const auto in = raw(size_bytes);
-  return Bytes(in.begin(), in.end());
+  return Bytes(in.data(), in.data() + in.size());
 }
 
 std::string ByteReader::text() {

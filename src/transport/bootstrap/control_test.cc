@@ -83,15 +83,17 @@ TEST(Control, GatherGivesEveryRankAllBytesInOrder) {
 }
 
 TEST(Control, LargeContributionsComeWholeAndTooLargeOnesAreRefused) {
-  expect_none(run_connected(2, [](Member m) {
-    const Bytes mine(size_t{4} << 20, static_cast<std::byte>(m.rank + 1));
+  const ControlOptions options{.max_gather_bytes = size_t{4} << 20};
+  const auto body = [](Member m) {
+    const Bytes mine(size_t{2} << 20, static_cast<std::byte>(m.rank + 1));
     const auto all = m.control.allgather({.kind = "large"}, mine, deadline_in(30s));
-    ASSERT_EQ(all[1], Bytes(size_t{4} << 20, std::byte{2}));
+    ASSERT_EQ(all[1], Bytes(size_t{2} << 20, std::byte{2}));
     const Failure failure =
-        failure_of([&] { m.control.allgather({.kind = "larger"}, Bytes(size_t{40} << 20), deadline_in(1s)); });
-    expect_failure(failure, ErrorKind::invalid_argument, {"41943040", "33554432"});
+        failure_of([&] { m.control.allgather({.kind = "larger"}, Bytes(mine.size() + 1), deadline_in(1s)); });
+    expect_failure(failure, ErrorKind::invalid_argument, {"2097153", "2097152"});
     m.control.barrier("end", deadline_in(20s));
-  }));
+  };
+  expect_none(run_connected(2, body, options));
 }
 
 TEST(Control, RanksInDifferentStepsAreToldBothSteps) {

@@ -113,7 +113,7 @@ void MessageSocket::queue(uint16_t type, std::span<const std::byte> payload) {
   }
   const Bytes header = ByteWriter().u32(kMagic).u16(type).u16(0).u32(static_cast<uint32_t>(payload.size())).take();
   out_.insert(out_.end(), header.begin(), header.end());
-  out_.insert(out_.end(), payload.begin(), payload.end());
+  out_.insert(out_.end(), payload.data(), payload.data() + payload.size());
 }
 
 bool MessageSocket::flush() {
@@ -142,7 +142,7 @@ bool MessageSocket::fill() {
       if (errno == EAGAIN || errno == EWOULDBLOCK) return true;
       fail("broke while receiving", errno);
     }
-    in_.insert(in_.end(), chunk.begin(), chunk.begin() + got);
+    in_.insert(in_.end(), chunk.data(), chunk.data() + got);
     check_header();
   }
   return true;
