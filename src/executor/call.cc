@@ -72,7 +72,7 @@ std::vector<int64_t> Call::exchange(const char* what, int64_t mine) {
 void Call::agree(const std::string& agreed_text, int64_t half_bytes) {
   session_.control().allgather({.kind = "plan", .call = site_.attempt, .hash = hash64(agreed_text)}, {},
                                session_.deadline());
-  if (half_bytes > session_.arena().half_bytes()) session_.grow_halves(site_.attempt, half_bytes);
+  if (half_bytes > session_.agreed_half_bytes()) session_.grow_halves(site_.attempt, half_bytes);
 }
 
 void Call::end() {

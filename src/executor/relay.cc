@@ -1,5 +1,8 @@
 #include "executor/relay.h"
 
+#include <fmt/format.h>
+
+#include "base/log.h"
 #include "memory/words.h"
 #include "schedule/relay_role.h"
 
@@ -14,7 +17,13 @@ constexpr std::chrono::microseconds kNap{50};
 
 RelayThread::RelayThread(Session& session, const CallSite& site, RelayRing* ring) : session_(session), ring_(ring) {
   if (ring_ == nullptr) return;
-  const TeamRole role{kRelayRole.name, [this, &site] { run(site); }};
+  const TeamRole role{kRelayRole.name, [this, &site] {
+                        try {
+                          run(site);
+                        } catch (const std::exception& error) {
+                          tell(error.what());
+                        }
+                      }};
   session_.relay_team().start({&role, 1});
 }
 
@@ -22,6 +31,16 @@ RelayThread::~RelayThread() {
   if (ring_ == nullptr) return;
   must_stop_ = true;
   session_.relay_team().join();
+}
+
+// Without a relay the call would wait for words that nobody publishes.
+void RelayThread::tell(const char* what) noexcept {
+  try {
+    session_.control().send_abort(ErrorKind::internal,
+                                  fmt::format("the relay of rank {}: {}", session_.rank().value, what));
+  } catch (const std::exception& error) {
+    log_error("the end of the relay could not be told: {}", error.what());
+  }
 }
 
 void RelayThread::run(const CallSite& site) {

@@ -36,6 +36,7 @@ class RelayThread {
 
  private:
   void run(const CallSite& site);
+  void tell(const char* what) noexcept;
 
   Session& session_;
   RelayRing* ring_;

@@ -5,16 +5,25 @@
 #include <cstring>
 
 #include "memory/words.h"
+#include "schedule/hash.h"
 #include "schedule/word_text.h"
 
 namespace tilewire {
+namespace {
+
+// Another one for each role and worker.
+int32_t delay_number(RoleName role) {
+  return static_cast<int32_t>(hash64(fmt::format("{} {}", role.name, role.worker)) & 0x7fffffff);
+}
+
+}  // namespace
 
 RoleContext::RoleContext(Session& session, const CallSite& site, RoleName role)
     : session_(session),
       site_(site),
       role_(role),
       waiter_(session.arena().base(), session.wait_options()),
-      test_delay_(session.options().test_delay_us, site.epoch, session.rank(), role.number * 64 + role.worker),
+      test_delay_(session.options().test_delay_us, site.epoch, session.rank(), delay_number(role)),
       trace_(session.trace_ring(role.name, role.worker)) {}
 
 bool RoleContext::is_ready(Need need) const {
@@ -27,13 +36,17 @@ void RoleContext::wait(Need need) {
     flush();
     const WaitResult result = waiter_.wait([&] { return is_ready(need); }, [&] { return text_of(need); });
     if (result != WaitResult::ready) leave(result, text_of(need));
-  } else if (is_aborted(session_.arena().base())) {
-    throw CallAborted{};
+  } else {
+    leave_if_aborted();
   }
   const FlagLayout& flags = session_.arena().layout().flags;
   if (need.word != FlagLayout::sent() && flags.is_begun(need.word)) {
     check_record(Rank{static_cast<int32_t>(need.word)});
   }
+}
+
+void RoleContext::leave_if_aborted() const {
+  if (is_aborted(session_.arena().base())) throw CallAborted{};
 }
 
 void RoleContext::check_record(Rank peer) {

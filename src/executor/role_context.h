@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "executor/session.h"
@@ -41,6 +42,8 @@ class RoleContext {
   // its begun word comes. Throws CallAborted.
   void wait(Need need);
   bool is_ready(Need need) const;
+  // Between pieces of work, so that a role without waits leaves too. Throws CallAborted.
+  void leave_if_aborted() const;
   // To a rank of the own node. With publish_behind set, up to that many are held back.
   void publish(Publish p);
   void flush();
@@ -80,29 +83,45 @@ class RoleContext {
   std::deque<Publish> held_;
 };
 
-// The loop of every role (see schedule/role.h). Waits are taken up to cursors.load_ahead pieces of work early.
-// `work(const Work&)` does one piece and returns its trace event.
+// The loop of every role (see schedule/role.h). Up to cursors.load_ahead pieces of work are acquired early, as far as
+// their needs are there already; the role blocks only when it has nothing to do. `work(const Work&)` does one piece and
+// returns its trace event.
 template <class Role, class DoWork>
 void run_role(RoleContext& context, Role role, Cursors cursors, DoWork&& work) {
+  using Work = typename Role::Work;
   struct Loaded {
-    typename Role::Work work;
+    Work work;
     RoleContext::Times times;
   };
   std::deque<Loaded> loaded;
-  const auto load = [&] {
-    Loaded l;
-    if (!role.next(l.work)) return false;
-    l.times.begin_ns = context.now_ns();
+  std::optional<Work> next;  // the first piece that is not acquired
+  const auto advance = [&] {
+    Work w;
+    if (role.next(w)) {
+      next = w;
+    } else {
+      next.reset();
+    }
+  };
+  const auto is_ready = [&] {
+    for (int32_t i = 0; i < next->needs; ++i) {
+      if (!context.is_ready(role.need(*next, i))) return false;
+    }
+    return true;
+  };
+  const auto acquire = [&] {
+    Loaded l{*next, {.begin_ns = context.now_ns(), .waited_ns = 0}};
     for (int32_t i = 0; i < l.work.needs; ++i) context.wait(role.need(l.work, i));
     l.times.waited_ns = context.now_ns();
     loaded.push_back(l);
-    return true;
+    advance();
   };
   context.set_publish_behind(cursors.publish_behind);
-  bool has_more = true;
-  while (has_more || !loaded.empty()) {
-    while (has_more && static_cast<int32_t>(loaded.size()) <= cursors.load_ahead) has_more = load();
-    if (loaded.empty()) break;
+  advance();
+  while (next || !loaded.empty()) {
+    context.leave_if_aborted();
+    if (loaded.empty()) acquire();
+    while (next && static_cast<int32_t>(loaded.size()) <= cursors.load_ahead && is_ready()) acquire();
     const Loaded l = loaded.front();
     loaded.pop_front();
     context.delay();

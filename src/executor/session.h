@@ -93,6 +93,8 @@ class Session {
   Epoch epoch() const { return epoch_; }
   CallFrame frame(Epoch e) const;
 
+  // What every rank has of each half; the same number on all.
+  int64_t agreed_half_bytes() const { return agreed_half_bytes_; }
   // Appends memory to the halves, on all ranks: collective, inside call `attempt`.
   void grow_halves(uint64_t attempt, int64_t half_bytes);
   // Own memory for comm.empty(), grown if need be; local.
@@ -108,7 +110,8 @@ class Session {
   // Throws the abort, or Error(closed) after close().
   void throw_if_dead() const;
 
-  // Held during a call: one call in flight at a time. Throws Error(invalid_argument) when another thread is in one.
+  // Held during a call: one call in flight at a time. Waits for a call of another thread; Error(deadline) when that
+  // takes too long.
   class CallGuard {
    public:
     explicit CallGuard(Session& session);
@@ -137,6 +140,7 @@ class Session {
   void register_new_ranges();
   void after_growth();
   void await_sent() const;
+  void tell_close_in_call() noexcept;
   void start_trace_file();
   void finish_trace_file() noexcept;
   std::string trace_path() const;
@@ -164,7 +168,9 @@ class Session {
   std::unique_ptr<ControlConnection> control_;
   uint64_t attempts_ = 0;
   Epoch epoch_ = 0;
+  std::timed_mutex call_mutex_;
   std::atomic<bool> is_in_call_{false};
+  int64_t agreed_half_bytes_ = 0;
   std::atomic<bool> is_closed_{false};
   std::mutex close_mutex_;
   std::atomic<std::byte*> abort_base_{nullptr};  // where on_abort() raises the abort word

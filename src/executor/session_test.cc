@@ -1,0 +1,184 @@
+// Sessions and calls by themselves, with a toy program in place of an operation: who leaves when, and how fast.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "executor/call.h"
+#include "executor/thread_cluster.h"
+#include "memory/words.h"
+#include "schedule/hash.h"
+
+namespace tilewire {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+Options test_options() {
+  Options o;
+  o.arena_initial_bytes = 1 << 20;
+  o.arena_reserve_bytes = 16 << 20;
+  o.user_arena_reserve_bytes = 16 << 20;
+  o.max_chunks_per_source = 16;
+  o.deadline_s = 20;
+  o.connect_deadline_s = 20;
+  return o;
+}
+
+// Pieces of work that need nothing and publish nothing.
+class ToilRole {
+ public:
+  using Work = WorkBase;
+  explicit ToilRole(int32_t pieces) : left_(pieces) {}
+  bool next(Work& w) {
+    w = Work{};
+    return left_-- > 0;
+  }
+  Need need(const Work&, int32_t) const { return {}; }
+  Publish publish(const Work&, int32_t) const { return {}; }
+
+ private:
+  int32_t left_;
+};
+
+// A call whose one role takes `pieces` of 5 ms. A rank without other nodes has only its call ring to end.
+void toil(Session& session, int32_t pieces, const std::function<void()>& piece = {}) {
+  Call call(session, "toil");
+  call.begin("toil");
+  call.run(1, [&](Epoch epoch) {
+    Call::Program program;
+    program.roles.push_back({{.name = "toil"}, [&, epoch](RoleContext& context) {
+                               run_role(context, ToilRole(pieces), {}, [&](const WorkBase&) {
+                                 if (piece) piece();
+                                 std::this_thread::sleep_for(std::chrono::milliseconds(5));
+                                 return TraceEvent{};
+                               });
+                               if (session.frame(epoch).has_network()) {
+                                 context.post(Ring::send, {.kind = CommandKind::call_end, .epoch = epoch});
+                               }
+                             }});
+    program.drain = [](RoleContext&) {};
+    return program;
+  });
+}
+
+TEST(Session, ARoleWithoutWaitsLeavesWhenAnotherRankFails) {
+  std::vector<double> seconds(4, 0);
+  const auto outcomes = run_thread_cluster({2, 2}, test_options(), [&](Session& session) {
+    const auto begin = Clock::now();
+    const bool fails = session.rank() == Rank{3};
+    try {
+      toil(session, 2000, [&] {
+        if (fails) throw Error(ErrorKind::resource, {.what = "out of luck"});
+      });
+    } catch (const Error&) {
+      seconds[session.rank().value] = seconds_since(begin);
+      throw;
+    }
+  });
+  for (size_t r = 0; r < 4; ++r) {
+    EXPECT_NE(outcomes[r].error.find("out of luck"), std::string::npos) << outcomes[r].error;
+    EXPECT_LT(seconds[r], 3) << "rank " << r << " toiled on";  // all its work would take 10 s
+  }
+}
+
+TEST(Session, CloseFromAnotherThreadEndsTheCallOnAllRanks) {
+  std::vector<double> seconds(2, 0);
+  const auto outcomes = run_thread_cluster({1, 1}, test_options(), [&](Session& session) {
+    std::thread closer;
+    const auto begin = Clock::now();
+    if (session.rank() == Rank{0}) {
+      closer = std::thread([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        session.close();
+        seconds[0] = seconds_since(begin);
+      });
+    }
+    std::string text;
+    try {
+      toil(session, 2000);
+    } catch (const Error& error) {
+      text = error.what();
+    }
+    if (closer.joinable()) closer.join();
+    if (session.rank() == Rank{1}) seconds[1] = seconds_since(begin);
+    if (!text.empty()) throw Error(ErrorKind::aborted, {.what = text});
+  });
+  EXPECT_NE(outcomes[1].error.find("rank 0 closed"), std::string::npos) << outcomes[1].error;
+  EXPECT_NE(outcomes[0].error, "");
+  EXPECT_LT(seconds[0], 2.5);
+  EXPECT_LT(seconds[1], 2.5);
+}
+
+TEST(Session, CloseWhileAnAgreementWaitsForOtherRanksIsQuick) {
+  double seconds = 100;
+  const auto outcomes = run_thread_cluster({1, 1}, test_options(), [&](Session& session) {
+    if (session.rank() == Rank{1}) {
+      while (!session.is_dead()) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return;
+    }
+    std::thread closer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      const auto begin = Clock::now();
+      session.close();
+      seconds = seconds_since(begin);
+    });
+    try {
+      Call call(session, "toil");
+      call.begin("toil");
+      call.agree("something", 0);
+    } catch (const Error&) {
+    }
+    closer.join();
+  });
+  EXPECT_LT(seconds, 2);
+}
+
+TEST(Session, CallsOfTwoThreadsTakeTurns) {
+  const auto outcomes = run_thread_cluster({1, 1}, test_options(), [&](Session& session) {
+    std::vector<std::thread> threads;
+    std::vector<std::string> errors(2);
+    for (int t = 0; t < 2; ++t) {
+      threads.emplace_back([&, t] {
+        try {
+          for (int i = 0; i < 10; ++i) toil(session, 1);
+        } catch (const Error& error) {
+          errors[t] = error.what();
+        }
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    EXPECT_EQ(errors[0], "");
+    EXPECT_EQ(errors[1], "");
+    EXPECT_EQ(session.epoch(), 20u);
+  });
+  EXPECT_EQ(first_error(outcomes), "");
+}
+
+TEST(Session, GrowthGetsByWithLessThanDouble) {
+  Options options = test_options();
+  options.arena_initial_bytes = 10 << 20;  // doubled it would not fit the reserve of 16 MiB
+  const auto outcomes = run_thread_cluster({2}, options, [&](Session& session) {
+    Call call(session, "toil");
+    call.begin("toil");
+    call.agree("more", 11 << 20);
+    EXPECT_GE(session.agreed_half_bytes(), 11 << 20);
+    EXPECT_LE(session.agreed_half_bytes(), 16 << 20);
+    call.end();
+  });
+  EXPECT_EQ(first_error(outcomes), "");
+}
+
+TEST(Session, RanksWithUnlikeNetworksAreToldSo) {
+  const auto outcomes = run_thread_cluster(
+      {1, 1}, test_options(), [](Session&) {},
+      [](Rank r, Options& o) {
+        if (r == Rank{1}) o.emulated_personality = "srd";
+      });
+  for (const RankOutcome& o : outcomes) EXPECT_EQ(o.kind, ErrorKind::mismatch) << o.error;
+}
+
+}  // namespace
+}  // namespace tilewire
