@@ -59,9 +59,10 @@ void RelayThread::run(const CallSite& site) {
     WaitResult result = WaitResult::deadline;
     while (result == WaitResult::deadline) result = waiter.wait(has_one, [] { return std::string("an arrival"); });
     if (result == WaitResult::aborted || arrival.epoch == 0) return;
+    w.arrival = {arrival.word, arrival.epoch};
     const int64_t begin_ns = trace == nullptr ? 0 : trace_clock_ns();
     delay.delay(w.slot);
-    publish_max(arena.base(), arena.layout(), role.publish({arrival.word, arrival.epoch}).word, arrival.epoch);
+    publish_max(arena.base(), arena.layout(), role.publish(w, 0).word, arrival.epoch);
     ring_->next_slot = w.slot + 1;
     if (trace == nullptr) continue;
     trace->add({.name = "arrival",

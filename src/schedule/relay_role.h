@@ -1,6 +1,9 @@
 // The relay role: takes arrivals that the proxy announced, in the order of its arrival ring, and publishes their words
-// in the own flag area. It serves every op, so it does not know which arrivals a call expects; it runs until the call
-// is over. Arrivals of a peer that is one call ahead are published as well, with their own epoch.
+// in the own flag area. It serves every op, so it does not know which arrivals a call expects: it has no end of its
+// own, its environment stops it when the call is over. Arrivals of a peer that is one call ahead are published as well,
+// with their own epoch and never lowering a word.
+//
+// It needs no word but an entry of the ring: whoever runs it takes entry `slot` and sets `arrival` before it publishes.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +15,7 @@ namespace tilewire {
 
 struct RelayWork : WorkBase {
   uint64_t slot = 0;  // number of the entry since creation, never reset
+  Immediate arrival;  // what it holds
 };
 
 class RelayRole {
@@ -21,10 +25,12 @@ class RelayRole {
 
   TILEWIRE_HD constexpr bool next(Work& w) {
     w = Work{};
+    w.publishes = 1;
     w.slot = slot_++;
     return true;
   }
-  TILEWIRE_HD constexpr Publish publish(const Immediate& arrival) const { return {me_, arrival.word}; }
+  TILEWIRE_HD constexpr Need need(const Work&, int32_t) const { return {}; }
+  TILEWIRE_HD constexpr Publish publish(const Work& w, int32_t) const { return {me_, w.arrival.word}; }
 
  private:
   Rank me_;

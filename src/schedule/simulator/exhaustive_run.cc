@@ -51,6 +51,7 @@ class Search {
       case SimStep::acquire:
       case SimStep::publish:
       case SimStep::arrive:
+      case SimStep::relay:
       case SimStep::publish_sent: return true;
       case SimStep::post: return options_.network == SimNetwork::counted || program_.rings == 1;
       case SimStep::work: return !touches_memory(world, event.index);

@@ -101,6 +101,7 @@ class Clockwork {
       case SimStep::land: return send(e.index);
       case SimStep::complete: return now_s_ + m.network_latency_s;
       case SimStep::start_call:
+      case SimStep::relay:
       case SimStep::publish:
       case SimStep::publish_sent: return now_s_;
     }

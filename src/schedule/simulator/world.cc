@@ -48,6 +48,7 @@ World::World(const SimProgram& program, const SimOptions& options)
   for (WordState& w : words_) w.value = program.first_epoch - 1;
   rings_.resize(ranks * static_cast<size_t>(program.rings));
   if (options.network == SimNetwork::ordered) channels_.resize(ranks * ranks * static_cast<size_t>(options.nics));
+  for (size_t r = 0; r < ranks; ++r) relays_.push_back({.role = RelayRole(Rank{static_cast<int32_t>(r)}, 0)});
   outstanding_.resize(ranks * program.calls.size());
   memory_.resize(ranks * 3);
   tiles_.resize(ranks);
@@ -70,6 +71,7 @@ void World::fire(SimEvent event) {
     case SimStep::post: return post(event.index);
     case SimStep::land: return land(event.index);
     case SimStep::arrive: return arrive(event.index);
+    case SimStep::relay: return relay(event.index);
     case SimStep::complete: return complete(event.index);
     case SimStep::publish_sent: return publish_sent(event.index);
   }
@@ -78,6 +80,7 @@ void World::fire(SimEvent event) {
 int32_t World::rank_of(SimEvent event) const {
   switch (event.step) {
     case SimStep::start_call:
+    case SimStep::relay:
     case SimStep::publish_sent: return event.index;
     case SimStep::acquire:
     case SimStep::work:

@@ -8,6 +8,7 @@
 
 #include "schedule/simulator/report.h"
 #include "schedule/simulator/shadow_memory.h"
+#include "schedule/relay_role.h"
 #include "schedule/simulator/sim_options.h"
 #include "schedule/simulator/sim_program.h"
 #include "schedule/simulator/touch.h"
@@ -21,12 +22,13 @@ enum class SimStep : uint8_t {
   publish,       // an agent publishes for a piece of work, or gives its command
   post,          // a proxy takes the next command of a ring
   land,          // a message, or its data or its flag, reaches its destination
-  arrive,        // the receiver publishes the word of a counted arrival
+  arrive,        // the receiver's proxy puts a counted arrival into its arrival ring
+  relay,         // the receiver's relay role takes the next arrival and publishes its word
   complete,      // the sender sees the completion
   publish_sent,  // the proxy publishes sent(e)
 };
 
-// `index` is a rank (start_call, publish_sent), an agent, a ring or a message.
+// `index` is a rank (start_call, relay, publish_sent), an agent, a ring or a message.
 struct SimEvent {
   SimStep step = SimStep::start_call;
   int32_t index = 0;
@@ -95,6 +97,13 @@ struct Message {
 };
 
 struct ChannelState {
+  int32_t first = -1;
+  int32_t last = -1;
+};
+
+// The arrival ring of a rank, linked messages, and the role that drains it.
+struct RelayState {
+  RelayRole role{Rank{0}, 0};
   int32_t first = -1;
   int32_t last = -1;
 };
@@ -176,6 +185,7 @@ class World {
   void land_ordered(int32_t message);
   void land_data(Message& m);
   void arrive(int32_t message);
+  void relay(int32_t rank);
   void complete(int32_t message);
   void publish_sent(int32_t rank);
   void list_sent(int32_t rank);
@@ -220,6 +230,7 @@ class World {
   std::vector<RingState> rings_;
   std::vector<Message> messages_;
   std::vector<int32_t> free_messages_;
+  std::vector<RelayState> relays_;            // counted networks: by rank
   std::vector<ChannelState> channels_;        // ordered networks: [from][to][nic]
   std::vector<int32_t> outstanding_;          // [rank][call]
   std::vector<ShadowMemory> memory_;          // [rank][area]

@@ -197,16 +197,39 @@ void World::land_data(Message& m) {
   }
 }
 
-// The receiver's proxy puts the immediate into its arrival ring, the relay publishes the word.
+// The receiver's proxy puts the immediate into its arrival ring.
 void World::arrive(int32_t index) {
   Message& m = messages_[static_cast<size_t>(index)];
-  const RankState& receiver = ranks_[static_cast<size_t>(m.command.peer.value)];
-  const Epoch near = program_->epoch(std::max(0, receiver.call));
-  const Immediate arrival = unpack_immediate(pack(Immediate{m.command.word, program_->epoch(m.posted_call)}), near);
-  const int64_t at = word_at(m.command.peer.value, arrival.word);
+  const int32_t rank = m.command.peer.value;
+  RelayState& ring = relays_[static_cast<size_t>(rank)];
+  m.next = -1;
+  if (ring.last >= 0) {
+    messages_[static_cast<size_t>(ring.last)].next = index;
+  } else {
+    ring.first = index;
+    list(SimStep::relay, rank);
+  }
+  ring.last = index;
+}
+
+// The relay role takes the next entry of the ring and publishes its word, for whatever call it is.
+void World::relay(int32_t rank) {
+  RelayState& ring = relays_[static_cast<size_t>(rank)];
+  const int32_t index = ring.first;
+  Message& m = messages_[static_cast<size_t>(index)];
+  ring.first = m.next;
+  if (ring.first < 0) ring.last = -1;
+  if (ring.first >= 0) list(SimStep::relay, rank);
+  m.next = -1;
+  const Epoch near = program_->epoch(std::max(0, ranks_[static_cast<size_t>(rank)].call));
+  RelayWork w;
+  ring.role.next(w);
+  w.arrival = unpack_immediate(pack(Immediate{m.command.word, program_->epoch(m.posted_call)}), near);
+  const Publish published = ring.role.publish(w, 0);
+  const int64_t at = word_at(published.to.value, published.word);
   --words_[static_cast<size_t>(at)].in_flight;
   const Epoch seen = words_[static_cast<size_t>(at)].value;
-  const Epoch value = options_->publishes_maximum ? std::max(seen, arrival.epoch) : arrival.epoch;
+  const Epoch value = options_->publishes_maximum ? std::max(seen, w.arrival.epoch) : w.arrival.epoch;
   m.has_flag_landed = true;
   const int32_t call = m.posted_call;
   release_if_over(index);
