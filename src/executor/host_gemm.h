@@ -65,7 +65,7 @@ struct HostGemmTile {
   DataType out_type = DataType::bf16;
 };
 
-// The working memory of one thread (about 700 KiB), allocated once, and the variant it computes with. It has a fixed
+// The working memory of one thread (at most 600 KiB), allocated once, and the variant it computes with. It has a fixed
 // size: tiles of any shape are cut to it.
 class HostGemmScratch {
  public:
