@@ -129,6 +129,10 @@ HostOperands make_operands(const Arguments& args, const Problem& problem) {
   all.emplace_back("a", args.a);
   for (size_t w = 0; w < args.b.size(); ++w)
     all.emplace_back(args.b.size() == 1 ? "b" : fmt::format("b[{}]", w), args.b[w]);
+  for (size_t w = 0; w < args.bias.size(); ++w) {
+    const MatrixView bias{const_cast<void*>(args.bias[w]), 1, problem.cols[w], problem.cols[w], 1, args.bias_dtype};
+    all.emplace_back(args.bias.size() == 1 ? "bias" : fmt::format("bias[{}]", w), bias);
+  }
   for (size_t i = 0; i < written.size(); ++i) {
     for (size_t j = i + 1; j < all.size(); ++j) {
       if (span_of(written[i].second).overlaps(span_of(all[j].second))) {

@@ -85,6 +85,17 @@ TEST(AgGemmFault, ACallThatAllRanksRefuseLeavesTheCommunicatorUsable) {
   EXPECT_EQ(first_error(outcomes), "");
 }
 
+TEST(AgGemmFault, AHandleWithARowListOfTheWrongLengthIsRefusedOnAllRanks) {
+  for (const size_t counts : {3, 5}) {
+    const auto outcomes = run_thread_cluster({2, 2}, quick_options(), [&](Session& session) {
+      Operation op(session);
+      op.agree({.rows = std::vector<int64_t>(counts, 8), .k = 16, .cols = {12}}, "");
+    });
+    expect_everywhere(outcomes, {std::to_string(counts) + " row counts", "4 ranks"});
+    for (const RankOutcome& o : outcomes) EXPECT_EQ(o.kind, ErrorKind::invalid_argument) << o.error;
+  }
+}
+
 TEST(AgGemmFault, AResultThatAliasesAnInputIsRefusedByName) {
   const auto outcomes = run_spoiled(quick_options(), [](Rank r, Arguments& args) {
     if (r != Rank{3}) return;
@@ -94,6 +105,18 @@ TEST(AgGemmFault, AResultThatAliasesAnInputIsRefusedByName) {
     };
   });
   expect_everywhere(outcomes, {"out overlaps b"});
+}
+
+TEST(AgGemmFault, AResultThatAliasesABiasIsRefusedByName) {
+  std::vector<float> shared(43 * 12 + 11);  // a result of 43 rows, whose last element is the first one of the bias
+  const auto outcomes = run_spoiled(quick_options(), [&](Rank r, Arguments& args) {
+    if (r != Rank{3}) return;
+    args.bias = {shared.data() + 43 * 12 - 1};
+    args.make_results = [&shared](const Problem& p) {
+      return Arguments::Results{{{shared.data(), p.total_rows(), p.cols[0], p.cols[0], 1, p.out_dtype}}, {}};
+    };
+  });
+  expect_everywhere(outcomes, {"out overlaps bias"});
 }
 
 TEST(AgGemmFault, ARankThatNeverCallsIsADeadlineThatNamesTheWord) {

@@ -43,6 +43,14 @@ int64_t half_bytes(const Problem& p, const PlanContext& x) {
   return checked_add(x.arena.data_offset(), p.k == 0 ? 0 : checked_mul(p.total_rows(), pitch_bytes(p)));
 }
 
+void check_ranks(const Problem& p, const PlanContext& x) {
+  if (p.rows.size() == static_cast<size_t>(x.topology.ranks)) return;
+  throw Error(ErrorKind::invalid_argument, {.what = "rows has the wrong length",
+                                            .where = "all_gather_matmul",
+                                            .values = fmt::format("{} row counts", p.rows.size()),
+                                            .limit = fmt::format("one for each of {} ranks", x.topology.ranks)});
+}
+
 void check_reserve(int64_t bytes, const PlanContext& x) {
   if (bytes <= x.arena.half_stride_bytes) return;
   throw Error(ErrorKind::resource, {.what = "the gathered matrix does not fit the reserved arena",
@@ -107,6 +115,7 @@ int64_t choose_chunk_rows(const Problem& problem, const PlanContext& context, st
 
 Plan make_plan(const Problem& problem, const PlanContext& context) {
   problem.validate();
+  check_ranks(problem, context);
   check_reserve(half_bytes(problem, context), context);
   std::vector<Candidate> candidates;
   PlanChoice base;
@@ -137,6 +146,7 @@ Plan make_plan(const Problem& problem, const PlanContext& context) {
 
 Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
   problem.validate();
+  check_ranks(problem, context);
   check_reserve(half_bytes(problem, context), context);
   const std::string against = reason_against(choice, problem, context);
   if (!against.empty()) {

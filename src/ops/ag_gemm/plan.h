@@ -57,9 +57,10 @@ struct Plan {
 };
 
 // The best of all candidates. The shared part depends on agreed values only. Throws Error(invalid_argument) for a
-// problem that validate() refuses and Error(resource) when no chunk size fits the flag area or the wire's fields.
+// problem that validate() refuses or that has not one row count a rank, and Error(resource) when no chunk size fits the flag area or the wire's fields.
 Plan make_plan(const Problem& problem, const PlanContext& context);
-// A plan for a choice that the caller gives. Throws Error(invalid_argument) naming the number that cannot be.
+// A plan for a choice that the caller gives. Throws as make_plan() does, and Error(invalid_argument) naming the number
+// that cannot be.
 Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context);
 
 // JSON both ways. from_json throws Error(invalid_argument) naming the field that is missing, unknown or out of range.

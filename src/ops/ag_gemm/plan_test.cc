@@ -104,6 +104,19 @@ TEST_F(PlanTest, AGivenPlanThatCannotBeIsRefusedWithItsNumber) {
   EXPECT_NE(refusal(c).find("workers = 0"), std::string::npos);
 }
 
+// Whatever walks the ranks would read past the end of the list.
+TEST_F(PlanTest, ARowListThatIsTooLongOrTooShortForTheRanksIsRefusedWithBothNumbers) {
+  for (const size_t counts : {3, 5}) {
+    Problem p = up_projection();
+    p.rows.assign(counts, 128);
+    for (const std::string& text : {error_of([&] { make_plan(p, context()); }),
+                                    error_of([&] { check_plan(PlanChoice{}, p, context()); })}) {
+      EXPECT_NE(text.find(std::to_string(counts) + " row counts"), std::string::npos) << text;
+      EXPECT_NE(text.find("4 ranks"), std::string::npos) << text;
+    }
+  }
+}
+
 // More than 2^31 elements and bytes: sizes are 64-bit throughout.
 TEST_F(PlanTest, OffsetsBeyondFourGigabytesArePlannedInSixtyFourBits) {
   Problem p{.rows = {40960, 40960, 40960, 40960}, .k = 16384, .dtype = DataType::bf16, .cols = {4096}};
