@@ -1,4 +1,4 @@
-// host_gemm for AVX-512. See host_gemm_loops.h. The block along k is short so that a panel of three wide registers
+// host_gemm for AVX-512. See host_gemm_loops.inc. The block along k is short so that a panel of three wide registers
 // stays in a first-level cache of 32 KiB.
 #if defined(__x86_64__)
 #if !defined(__AVX512F__) || !defined(__AVX512BW__) || !defined(__AVX512DQ__) || !defined(__AVX512VL__)
@@ -8,5 +8,5 @@
 #define TILEWIRE_GEMM_KERNEL kHostGemmAvx512
 #define TILEWIRE_GEMM_BLOCK_K 128
 #define Eigen tilewire_eigen_avx512
-#include "executor/host_gemm_loops.h"
+#include "executor/host_gemm_loops.inc"
 #endif

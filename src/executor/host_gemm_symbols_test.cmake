@@ -1,5 +1,5 @@
 # The files that are compiled for newer processors must define nothing that the linker could merge with code of other
-# files (see host_gemm_loops.h): each defines its HostGemmKernel and no other symbol that others can see.
+# files (see host_gemm_loops.inc): each defines its HostGemmKernel and no other symbol that others can see.
 set(seen 0)
 foreach(object IN LISTS OBJECTS)
   if(NOT object MATCHES "host_gemm_(generic|avx2|avx512)\\.")

@@ -1,6 +1,7 @@
 // The obvious AllGather+GEMM: slow, trusted, and sharing no code with the fast one. For tests.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
