@@ -35,10 +35,6 @@ namespace tilewire {
 
 class RelayRing;
 
-// The command rings of a rank, one producer each. The last command of every call goes into each of them.
-enum class Ring : int32_t { call, send };
-inline constexpr int32_t kRings = 2;
-
 // Ranks as threads of one process: what they share besides the rendezvous.
 struct ThreadRanks {
   ThreadArenaGroup* arenas = nullptr;

@@ -16,6 +16,26 @@
 
 namespace tilewire {
 
+// The command rings of a rank, one producer each. The last command of every call goes into each of them.
+enum class Ring : int32_t { call, send };
+inline constexpr int32_t kRings = 2;
+
+// Stages of a call: an agent begins when all agents of lower stages of its rank have finished. Roles of an op run in
+// kOpStage, its drain role in kDrainStage.
+inline constexpr int32_t kOpStage = 0, kDrainStage = 1, kDoneStage = 2, kAwaitStage = 3, kStages = 4;
+
+// Where an agent (a CTA, a warp, a thread: one iterator of one rank) stands: all that whoever runs it needs to know
+// besides the iterator.
+struct AgentPlace {
+  const char* role = "";  // a literal
+  int32_t worker = 0;
+  int32_t stage = kOpStage;
+  int32_t ring = -1;         // the command ring that it fills, -1 without one
+  bool has_cursors = false;  // waits ahead and publishes behind by `cursors`
+  Cursors cursors{};
+  bool reads_own_writes = false;  // reads what earlier work of its own wrote, so it cannot load ahead at all
+};
+
 // What the call roles need to know; the same for all ops of a communicator.
 struct CallFrame {
   Topology topology;

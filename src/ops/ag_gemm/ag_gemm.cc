@@ -64,7 +64,7 @@ Report Operation::run(const Arguments& arguments, const Problem* fixed) {
     call.run(hash, [&](Epoch epoch) {
       schedule = prepared->tables->schedule(epoch);
       place_input(schedule, arguments.a);
-      return host_program(session_, schedule, prepared->plan.choice.cursors, operands,
+      return host_program(schedule, prepared->plan.choice.cursors, operands,
                           arguments.stand_in ? &arguments.stand_in : nullptr);
     });
   } catch (...) {

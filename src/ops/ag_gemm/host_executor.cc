@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
+#include <optional>
 
 #include "executor/host_gemm.h"
+#include "executor/op_program.h"
 #include "ops/ag_gemm/results_fill.h"
 
 namespace tilewire::ag_gemm {
@@ -14,7 +15,6 @@ namespace {
 struct Execution {
   const Schedule* schedule;
   const HostOperands* operands;
-  Cursors cursors;
   const TileStandIn* stand_in;
 
   int64_t row_bytes() const { return operands->a.cols * size_bytes(operands->a.dtype); }
@@ -130,44 +130,42 @@ TraceEvent compute_tile(RoleContext& context, const Execution& x, const TileWork
   return {.name = "tile", .work = w.tile, .source = source};
 }
 
-TraceEvent send_chunk(RoleContext& context, const Execution& x, const SendWork& w) {
-  context.post(Ring::send, w.command);
-  if (w.command.kind == CommandKind::call_end) return {.name = "call end"};
-  return chunk_event(x, w.chunk, TraceLink::network);
-}
+// What one thread of a call does.
+class RoleWorker {
+ public:
+  RoleWorker(RoleContext& context, const Execution& x, Ring ring) : context_(context), x_(x), ring_(ring) {}
+
+  TraceEvent operator()(const CopyWork& w) { return copy_chunk(context_, x_, w); }
+  TraceEvent operator()(const SendWork& w) {
+    context_.post(ring_, w.command);
+    if (w.command.kind == CommandKind::call_end) return {.name = "call end"};
+    return chunk_event(x_, w.chunk, TraceLink::network);
+  }
+  TraceEvent operator()(const TileWork& w) {
+    if (!scratch_) scratch_.emplace(context_.session().gemm_variant());
+    return compute_tile(context_, x_, w, *scratch_);
+  }
+  TraceEvent operator()(const DrainWork&) { return {}; }
+
+ private:
+  RoleContext& context_;
+  Execution x_;
+  Ring ring_;  // of a role that has one
+  std::optional<HostGemmScratch> scratch_;
+};
 
 }  // namespace
 
-Call::Program host_program(Session&, const Schedule& schedule, Cursors cursors, const HostOperands& operands,
+Call::Program host_program(const Schedule& schedule, Cursors cursors, const HostOperands& operands,
                            const TileStandIn* stand_in) {
-  const Execution x{&schedule, &operands, cursors, stand_in};
+  const Execution x{&schedule, &operands, stand_in};
   Call::Program program;
   program.sends_from_user = schedule.own_in_user;
   std::copy(std::begin(kFamilyNames), std::end(kFamilyNames), program.family_names);
-  const auto add = [&](const char* name, int32_t number, int32_t worker, std::function<void(RoleContext&)> run) {
-    program.roles.push_back({{.name = name, .number = number, .worker = worker}, std::move(run)});
-  };
-  add("push", 1, 0, [x](RoleContext& c) {
-    run_role(c, PushRole(*x.schedule), x.cursors, [&](const CopyWork& w) { return copy_chunk(c, x, w); });
+  for_each_role(schedule, cursors, [&](const AgentPlace& place, const auto& role) {
+    const Ring ring{place.ring};
+    add_role(program, place, role, [x, ring](RoleContext& context) { return RoleWorker(context, x, ring); });
   });
-  if (schedule.frame.has_network()) {
-    add("send", 2, 0, [x](RoleContext& c) {
-      run_role(c, SendRole(*x.schedule), x.cursors, [&](const SendWork& w) { return send_chunk(c, x, w); });
-    });
-    add("forward", 3, 0, [x](RoleContext& c) {
-      run_role(c, ForwardRole(*x.schedule), x.cursors, [&](const CopyWork& w) { return copy_chunk(c, x, w); });
-    });
-  }
-  for (int32_t worker = 0; worker < schedule.workers; ++worker) {
-    add("compute", 4, worker, [x, worker](RoleContext& c) {
-      HostGemmScratch scratch(c.session().gemm_variant());
-      run_role(c, ComputeRole(*x.schedule, worker), x.cursors,
-               [&](const TileWork& w) { return compute_tile(c, x, w, scratch); });
-    });
-  }
-  program.drain = [x](RoleContext& c) {
-    run_role(c, DrainRole(*x.schedule), Cursors{}, [](const DrainWork&) { return TraceEvent{}; });
-  };
   return program;
 }
 

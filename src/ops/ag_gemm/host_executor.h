@@ -25,7 +25,7 @@ struct HostOperands {
 using TileStandIn = std::function<void(const TileWork&)>;
 
 // The roles of one call over `schedule`; both arguments must live until the call is over.
-Call::Program host_program(Session& session, const Schedule& schedule, Cursors cursors, const HostOperands& operands,
+Call::Program host_program(const Schedule& schedule, Cursors cursors, const HostOperands& operands,
                            const TileStandIn* stand_in = nullptr);
 
 }  // namespace tilewire::ag_gemm

@@ -269,4 +269,23 @@ class DrainRole {
   int32_t source_ = 0;
 };
 
+// THE list of the roles of a rank beside those of every call: visit(place, iterator) for each. The host executor, the
+// kernel and the simulator take names, rings, stages and cursors from here.
+template <class Visit>
+TILEWIRE_HD constexpr void for_each_role(const Schedule& s, Cursors cursors, Visit&& visit) {
+  // Its copies to peers read the own copy.
+  visit(AgentPlace{.role = "push", .has_cursors = true, .cursors = cursors, .reads_own_writes = true}, PushRole(s));
+  if (s.frame.has_network()) {
+    visit(
+        AgentPlace{.role = "send", .ring = static_cast<int32_t>(Ring::send), .has_cursors = true, .cursors = cursors},
+        SendRole(s));
+    visit(AgentPlace{.role = "forward", .has_cursors = true, .cursors = cursors}, ForwardRole(s));
+  }
+  for (int32_t worker = 0; worker < s.workers; ++worker) {
+    visit(AgentPlace{.role = "compute", .worker = worker, .has_cursors = true, .cursors = cursors},
+          ComputeRole(s, worker));
+  }
+  visit(AgentPlace{.role = "drain", .stage = kDrainStage}, DrainRole(s));
+}
+
 }  // namespace tilewire::ag_gemm

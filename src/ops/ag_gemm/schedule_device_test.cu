@@ -38,14 +38,19 @@ TILEWIRE_HD constexpr void walk(Role role, WalkHash& hash) {
   }
 }
 
+struct Walker {
+  WalkHash* hash;
+  template <class Role>
+  TILEWIRE_HD constexpr void operator()(const AgentPlace& place, const Role& role) const {
+    hash->add(static_cast<uint64_t>(place.worker * 100 + place.stage * 10 + place.ring + 1));
+    walk(role, *hash);
+  }
+};
+
 TILEWIRE_HD constexpr uint64_t walk_all(const Schedule& s) {
   WalkHash hash;
   walk(BeginRole(s.frame), hash);
-  walk(PushRole(s), hash);
-  walk(SendRole(s), hash);
-  walk(ForwardRole(s), hash);
-  for (int32_t worker = 0; worker < s.workers; ++worker) walk(ComputeRole(s, worker), hash);
-  walk(DrainRole(s), hash);
+  for_each_role(s, Cursors{}, Walker{&hash});
   walk(DoneRole(s.frame), hash);
   walk(AwaitRole(s.frame, true), hash);
   return hash.value;

@@ -7,7 +7,7 @@ Simulation::Simulation(TopologyTables topology, const ArenaLayout& arena, Epoch 
   program_.arena = arena;
   program_.first_epoch = first_epoch;
   program_.family_names[kShardArrived] = kFamilyNames[kShardArrived];
-  program_.rings = program_.topology.view().nodes > 1 ? 2 : 0;
+  program_.rings = program_.topology.view().nodes > 1 ? kRings : 0;
 }
 
 void Simulation::add_call(const Problem& problem, const std::vector<PlanChoice>& choices, const Machine& machine,

@@ -7,25 +7,12 @@
 #include <vector>
 
 #include "schedule/arena_layout.h"
+#include "schedule/call_roles.h"
 #include "schedule/role.h"
 #include "schedule/simulator/role_model.h"
 #include "schedule/topology_tables.h"
 
 namespace tilewire {
-
-// Where an agent (a CTA, a warp, a thread: one iterator of one rank) stands.
-struct AgentPlace {
-  const char* role = "";  // a literal
-  int32_t worker = 0;
-  int32_t stage = 0;         // begins when all agents of lower stages of its rank and call have finished
-  int32_t ring = -1;         // command ring that it fills, -1 without one
-  bool has_cursors = false;  // waits ahead and publishes behind by `cursors`, or what the options put in their place
-  Cursors cursors{};
-  bool reads_own_writes = false;  // reads what earlier work of its own wrote, so it cannot load ahead at all
-};
-
-// Stages of a call, see call_roles.h. Roles of an op run in kOpStage.
-inline constexpr int32_t kOpStage = 0, kDrainStage = 1, kDoneStage = 2, kAwaitStage = 3, kStages = 4;
 
 struct Agent {
   AgentPlace place;
