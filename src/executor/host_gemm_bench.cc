@@ -1,6 +1,6 @@
 // One tile on one core against a plain Eigen fp32 product of the same size, timed in turns in the same run, both in
-// processor time of the thread so that a busy machine does no harm. `ratio` is the speed of the tile as a share of
-// Eigen's; both include everything from inputs in memory to the output in memory.
+// processor time of the thread so that a busy machine does no harm. Both include everything from inputs in memory to
+// the output in memory.
 #include "executor/host_gemm.h"
 
 #include <benchmark/benchmark.h>
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/bench_row.h"
 #include "executor/host_number.h"
 
 namespace tilewire {
@@ -31,6 +32,7 @@ std::vector<uint16_t> bf16_of(const FloatMatrix& values) {
 
 // Arguments: rows, cols, k, and whether b is given as [N, K].
 void tile_against_eigen(benchmark::State& state) {
+  BenchRow row(state, 1);
   const int64_t rows = state.range(0), cols = state.range(1), k = state.range(2);
   const bool is_nk = state.range(3) != 0;
   const FloatMatrix a = FloatMatrix::Random(rows, k);
@@ -65,10 +67,11 @@ void tile_against_eigen(benchmark::State& state) {
     tile_s += thread_seconds() - begin;
   }
   const double flop = 2.0 * static_cast<double>(rows * cols * k) * static_cast<double>(state.iterations());
-  state.counters["eigen_gflops"] = flop / eigen_s * 1e-9;
-  state.counters["tile_gflops"] = flop / tile_s * 1e-9;
-  state.counters["ratio"] = eigen_s / tile_s;
-  state.SetLabel(to_string(scratch.variant()));
+  row.report({.ours = flop / tile_s * 1e-9,
+              .baseline = flop / eigen_s * 1e-9,
+              .baseline_name = "fp32 product by Eigen",
+              .unit = "GFLOP/s",
+              .note = to_string(scratch.variant())});
 }
 BENCHMARK(tile_against_eigen)
     ->ArgNames({"rows", "cols", "k", "nk"})

@@ -1,7 +1,5 @@
-// What the command queue, the proxy and the emulated transport cost, each beside the bare mechanism it is built on.
-//
-// On a machine with fewer cores than threads the times of BM_*FlagLatency and BM_CommandToPost hold context switches;
-// they mean something where three cores are free.
+// What the command queue, the proxy and the emulated transport cost, each in turns with the bare mechanism it is built
+// on. On a machine with fewer free cores than threads the times hold context switches, and no goal is judged.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/bench_row.h"
 #include "transport/emulated/emulated_transport.h"
 #include "transport/proxy.h"
 #include "transport/test_network.h"
@@ -100,52 +99,6 @@ Clock::duration time_eight_producers(std::vector<CommandProducer>& producers, co
   return Clock::now() - begin;
 }
 
-// The bare mechanism of the next: a consumer that takes and drops.
-void BM_BareRingsOfEightProducers(benchmark::State& state) {
-  std::vector<std::unique_ptr<CommandRing>> rings;
-  std::vector<CommandConsumer> consumers;
-  std::vector<CommandProducer> producers;
-  for (int i = 0; i < kProducers; ++i) {
-    rings.push_back(std::make_unique<CommandRing>(1024));
-    consumers.emplace_back(rings.back()->memory());
-    producers.emplace_back(rings.back()->memory());
-  }
-  std::atomic<bool> stop{false};
-  std::atomic<uint64_t> taken{0};
-  std::thread thread([&] {
-    std::array<PackedCommand, 32> batch;
-    while (!stop.load(std::memory_order_relaxed)) {
-      size_t n = 0;
-      for (CommandConsumer& consumer : consumers) {
-        n += consumer.take(batch);
-        consumer.release();
-      }
-      if (n == 0) std::this_thread::yield();
-      taken.store(taken.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
-    }
-  });
-  for (auto _ : state) {
-    state.SetIterationTime(seconds(time_eight_producers(producers, signal_command(), [&] { return taken.load(); })));
-  }
-  stop.store(true);
-  thread.join();
-  state.SetItemsProcessed(state.iterations() * kProducers * static_cast<int64_t>(kEach));
-}
-BENCHMARK(BM_BareRingsOfEightProducers)->UseManualTime();
-
-// One proxy thread, eight producers. Goal: 2 M commands/s.
-template <Command (*kCommand)()>
-void BM_ProxyDrainsEightProducers(benchmark::State& state) {
-  ProxyRig rig(kProducers, 1024);
-  std::vector<CommandProducer> producers;
-  for (const auto& ring : rig.rings) producers.emplace_back(ring->memory());
-  const auto taken = [&] { return rig.proxy->totals().commands; };
-  for (auto _ : state) state.SetIterationTime(seconds(time_eight_producers(producers, kCommand(), taken)));
-  state.SetItemsProcessed(state.iterations() * kProducers * static_cast<int64_t>(kEach));
-}
-BENCHMARK(BM_ProxyDrainsEightProducers<signal_command>)->Name("BM_ProxyDrainsEightProducers/signal")->UseManualTime();
-BENCHMARK(BM_ProxyDrainsEightProducers<write_command>)->Name("BM_ProxyDrainsEightProducers/write")->UseManualTime();
-
 // The median of some times: a thread that was taken off its core in between does not count.
 class Times {
  public:
@@ -159,21 +112,113 @@ class Times {
   std::vector<double> ns_;
 };
 
-// What a post costs its producer while the proxy drains, in bursts that the ring holds. Goal: 20 ns.
-void BM_PostWhileDrained(benchmark::State& state) {
-  ProxyRig rig(1, 1024);
-  CommandProducer producer(rig.rings[0]->memory());
-  constexpr int kBurst = 512;
-  Times times;
-  for (auto _ : state) {
-    const auto begin = Clock::now();
-    for (int i = 0; i < kBurst; ++i) benchmark::DoNotOptimize(producer.try_post(signal_command()));
-    const auto took = Clock::now() - begin;
-    times.add(took);
-    state.SetIterationTime(seconds(took));
-    while (rig.proxy->totals().commands < producer.posted()) std::this_thread::yield();
+// The bare mechanism of the two rows that follow: a thread that takes commands and drops them.
+class BareDrain {
+ public:
+  explicit BareDrain(int rings) {
+    for (int i = 0; i < rings; ++i) {
+      rings_.push_back(std::make_unique<CommandRing>(1024));
+      consumers_.emplace_back(rings_.back()->memory());
+      producers.emplace_back(rings_.back()->memory());
+    }
+    thread_ = std::thread([this] { drain(); });
   }
-  state.counters["median_ns_per_post"] = times.median_ns() / kBurst;
+  ~BareDrain() {
+    is_stopped_.store(true);
+    thread_.join();
+  }
+  uint64_t taken() const { return taken_.load(std::memory_order_acquire); }
+
+  std::vector<CommandProducer> producers;
+
+ private:
+  void drain() {
+    std::array<PackedCommand, 32> batch;
+    while (!is_stopped_.load(std::memory_order_relaxed)) {
+      size_t n = 0;
+      for (CommandConsumer& consumer : consumers_) {
+        n += consumer.take(batch);
+        consumer.release();
+      }
+      if (n == 0) std::this_thread::yield();
+      taken_.store(taken_.load(std::memory_order_relaxed) + n, std::memory_order_release);
+    }
+  }
+
+  std::vector<std::unique_ptr<CommandRing>> rings_;
+  std::vector<CommandConsumer> consumers_;
+  std::atomic<bool> is_stopped_{false};
+  alignas(128) std::atomic<uint64_t> taken_{0};
+  std::thread thread_;
+};
+
+// One proxy thread, eight producers. Goal: 2 M commands/s.
+template <Command (*kCommand)()>
+void BM_ProxyDrainsEightProducers(benchmark::State& state) {
+  BenchRow row(state, kProducers + 1);
+  Times ours;
+  Times bare;
+  for (auto _ : state) {
+    {
+      BareDrain drain(kProducers);
+      bare.add(time_eight_producers(drain.producers, kCommand(), [&] { return drain.taken(); }));
+    }
+    ProxyRig rig(kProducers, 1024);
+    std::vector<CommandProducer> producers;
+    for (const auto& ring : rig.rings) producers.emplace_back(ring->memory());
+    const auto took = time_eight_producers(producers, kCommand(), [&] { return rig.proxy->totals().commands; });
+    ours.add(took);
+    state.SetIterationTime(seconds(took));
+  }
+  state.SetItemsProcessed(state.iterations() * kProducers * static_cast<int64_t>(kEach));
+  const auto rate = [](Times& times) { return kProducers * kEach * 1e3 / times.median_ns(); };
+  row.report({.ours = rate(ours),
+              .baseline = rate(bare),
+              .baseline_name = "rings drained by a bare loop",
+              .unit = "M commands/s",
+              .goal = ">= 2 M commands/s",
+              .meets_goal = rate(ours) >= 2});
+}
+BENCHMARK(BM_ProxyDrainsEightProducers<signal_command>)->Name("BM_ProxyDrainsEightProducers/signal")->UseManualTime();
+BENCHMARK(BM_ProxyDrainsEightProducers<write_command>)->Name("BM_ProxyDrainsEightProducers/write")->UseManualTime();
+
+constexpr int kPosts = 512;
+
+// A burst of posts that the ring holds; returns once all of them were taken.
+template <class Taken>
+Clock::duration time_posts(CommandProducer& producer, Taken&& taken) {
+  const auto begin = Clock::now();
+  for (int i = 0; i < kPosts; ++i) benchmark::DoNotOptimize(producer.try_post(signal_command()));
+  const auto took = Clock::now() - begin;
+  while (taken() < producer.posted()) std::this_thread::yield();
+  return took;
+}
+
+// What a post costs its producer while the proxy drains. Goal: 20 ns.
+void BM_PostWhileDrained(benchmark::State& state) {
+  BenchRow row(state, 2);
+  Times ours;
+  Times bare;
+  {
+    BareDrain drain(1);
+    for (int i = 0; i < 1000; ++i) bare.add(time_posts(drain.producers[0], [&] { return drain.taken(); }));
+  }
+  {
+    ProxyRig rig(1, 1024);
+    CommandProducer producer(rig.rings[0]->memory());
+    for (auto _ : state) {
+      const auto took = time_posts(producer, [&] { return rig.proxy->totals().commands; });
+      ours.add(took);
+      state.SetIterationTime(seconds(took));
+    }
+  }
+  row.report({.ours = ours.median_ns() / kPosts,
+              .baseline = bare.median_ns() / kPosts,
+              .baseline_name = "post to a ring drained by a bare loop",
+              .unit = "ns",
+              .is_smaller_better = true,
+              .goal = "<= 20 ns",
+              .meets_goal = ours.median_ns() / kPosts <= 20});
 }
 BENCHMARK(BM_PostWhileDrained)->UseManualTime()->Iterations(1000);
 
@@ -186,75 +231,90 @@ void spin_until(Ready&& ready) {
 }
 
 // The bare mechanism of the next: a flag goes to another thread and one comes back.
-void BM_FlagRoundTrip(benchmark::State& state) {
+class FlagEcho {
+ public:
+  FlagEcho() : thread_([this] { echo(); }) {}
+  ~FlagEcho() {
+    there_.value.store(UINT64_MAX, std::memory_order_release);
+    thread_.join();
+  }
+  Clock::duration time_round() {
+    const auto begin = Clock::now();
+    there_.value.store(++sent_, std::memory_order_release);
+    spin_until([&] { return back_.value.load(std::memory_order_acquire) >= sent_; });
+    return Clock::now() - begin;
+  }
+
+ private:
   struct alignas(128) Flag {
     std::atomic<uint64_t> value{0};
   };
-  Flag there;
-  Flag back;
-  std::thread echo([&] {
+
+  void echo() {
     for (uint64_t next = 1;; ++next) {
       uint64_t seen = 0;
-      spin_until([&] { return (seen = there.value.load(std::memory_order_acquire)) >= next; });
+      spin_until([&] { return (seen = there_.value.load(std::memory_order_acquire)) >= next; });
       if (seen == UINT64_MAX) return;
-      back.value.store(next, std::memory_order_release);
+      back_.value.store(next, std::memory_order_release);
     }
-  });
-  uint64_t n = 0;
-  Times times;
-  for (auto _ : state) {
-    const auto begin = Clock::now();
-    there.value.store(++n, std::memory_order_release);
-    spin_until([&] { return back.value.load(std::memory_order_acquire) >= n; });
-    times.add(Clock::now() - begin);
   }
-  there.value.store(UINT64_MAX, std::memory_order_release);
-  echo.join();
-  state.counters["median_ns"] = times.median_ns();
-}
-BENCHMARK(BM_FlagRoundTrip)->UseRealTime()->Iterations(5000);
 
-// A command goes to the proxy, and the transport's post comes back as a flag. Goal: 1.0 us more than BM_FlagRoundTrip,
-// whose other half is the same way back.
+  Flag there_;
+  Flag back_;
+  uint64_t sent_ = 0;
+  std::thread thread_;
+};
+
+// A command goes to the proxy, and the transport's post comes back as a flag. Goal: 1.0 us more than a flag and its
+// answer, whose other half is the same way back.
 void BM_CommandToPost(benchmark::State& state) {
-  ProxyRig rig(static_cast<int>(state.range(0)), 1024);
-  CommandProducer producer(rig.rings[0]->memory());
-  uint64_t n = 0;
-  Times times;
-  for (auto _ : state) {
-    const auto begin = Clock::now();
-    producer.try_post(signal_command());
-    ++n;
-    spin_until([&] { return rig.sink.count() >= n; });
-    times.add(Clock::now() - begin);
+  BenchRow row(state, 2);
+  Times ours;
+  Times bare;
+  {
+    FlagEcho echo;
+    for (int i = 0; i < 5000; ++i) bare.add(echo.time_round());
   }
-  state.counters["median_ns"] = times.median_ns();
+  {
+    ProxyRig rig(static_cast<int>(state.range(0)), 1024);
+    CommandProducer producer(rig.rings[0]->memory());
+    uint64_t n = 0;
+    for (auto _ : state) {
+      const auto begin = Clock::now();
+      producer.try_post(signal_command());
+      ++n;
+      spin_until([&] { return rig.sink.count() >= n; });
+      ours.add(Clock::now() - begin);
+    }
+  }
+  row.report({.ours = ours.median_ns(),
+              .baseline = bare.median_ns(),
+              .baseline_name = "flag to a thread and back",
+              .unit = "ns",
+              .is_smaller_better = true,
+              .goal = "<= baseline + 1000 ns",
+              .meets_goal = ours.median_ns() <= bare.median_ns() + 1000});
 }
-BENCHMARK(BM_CommandToPost)->Arg(1)->Arg(8)->UseRealTime()->Iterations(5000);
+BENCHMARK(BM_CommandToPost)->ArgName("rings")->Arg(1)->Arg(8)->UseRealTime()->Iterations(5000);
 
 constexpr int64_t kAreaBytes = 64 << 20;
+constexpr int kBurst = 32;
 
-// The bare mechanism of the next.
-void BM_Memcpy(benchmark::State& state) {
-  const auto chunk = static_cast<uint64_t>(state.range(0));
-  std::vector<std::byte> from(kAreaBytes, std::byte{1});
-  std::vector<std::byte> to(kAreaBytes, std::byte{2});
-  uint64_t at = 0;
-  Times times;
-  for (auto _ : state) {
-    const auto begin = Clock::now();
-    std::memcpy(to.data() + at, from.data() + at, chunk);
+// The bare mechanism of the next: one thread copies between the same two areas.
+Clock::duration time_copies(std::byte* to, const std::byte* from, int64_t chunk_bytes, int64_t& at) {
+  const auto begin = Clock::now();
+  for (int i = 0; i < kBurst; ++i) {
+    std::memcpy(to + at, from + at, static_cast<size_t>(chunk_bytes));
     benchmark::ClobberMemory();
-    times.add(Clock::now() - begin);
-    at = (at + chunk) % kAreaBytes;
+    at = (at + chunk_bytes) % kAreaBytes;
   }
-  state.SetBytesProcessed(state.iterations() * state.range(0));
-  state.counters["median_GB_per_s"] = static_cast<double>(chunk) / times.median_ns();
+  return Clock::now() - begin;
 }
-BENCHMARK(BM_Memcpy)->Arg(64 << 10)->Arg(256 << 10)->Arg(1 << 20)->Arg(4 << 20)->UseRealTime();
 
-// Commands through a ring, a proxy and the emulated transport without a rate. Goal: 80 % of BM_Memcpy from 256 KiB on.
+// Commands through a ring, a proxy and the emulated transport without a rate. Goal: 80 % of memcpy from 256 KiB on.
 void BM_ProxyEmulated(benchmark::State& state) {
+  BenchRow row(state, 2);
+  const int64_t chunk_bytes = state.range(0);
   const ArenaLayout layout{.flags = {.ranks = 2, .max_chunks = 64}, .half_stride_bytes = kAreaBytes};
   TestNetwork net(layout, [](const TransportContext& context) { return make_emulated_transport(context, {}); });
   for (int32_t r : {0, 1}) std::memset(net.arena(r) + layout.half_offset(1), 1, kAreaBytes);
@@ -264,11 +324,12 @@ void BM_ProxyEmulated(benchmark::State& state) {
   config.rings = {ring.memory()};
   Proxy proxy(config, net.transport(0), {});
   CommandProducer producer(ring.memory());
-  const auto units = static_cast<uint32_t>(state.range(0) / kWireUnitBytes);
+  const auto units = static_cast<uint32_t>(chunk_bytes / kWireUnitBytes);
   uint64_t unit = 0;
-  constexpr int kBurst = 32;
   uint64_t posted = 0;
-  Times times;
+  int64_t copied_to = 0;
+  Times ours;
+  Times bare;
   for (auto _ : state) {
     const auto begin = Clock::now();
     for (int i = 0; i < kBurst; ++i) {
@@ -279,13 +340,30 @@ void BM_ProxyEmulated(benchmark::State& state) {
     }
     posted += kBurst;
     while (proxy.totals().completions < 2 * posted) std::this_thread::sleep_for(std::chrono::microseconds(20));
-    times.add(Clock::now() - begin);
+    const auto took = Clock::now() - begin;
+    ours.add(took);
+    state.SetIterationTime(seconds(took));
+    bare.add(time_copies(net.arena(1) + layout.half_offset(1), net.arena(0) + layout.half_offset(1), chunk_bytes,
+                         copied_to));
   }
   proxy.stop();
-  state.counters["median_GB_per_s"] = static_cast<double>(kBurst * state.range(0)) / times.median_ns();
-  state.SetBytesProcessed(state.iterations() * kBurst * state.range(0));
+  state.SetBytesProcessed(state.iterations() * kBurst * chunk_bytes);
+  const auto rate = [&](Times& times) { return static_cast<double>(kBurst * chunk_bytes) / times.median_ns(); };
+  const bool has_goal = chunk_bytes >= 256 << 10;
+  row.report({.ours = rate(ours),
+              .baseline = rate(bare),
+              .baseline_name = "memcpy",
+              .unit = "GB/s",
+              .goal = has_goal ? ">= 0.8 x baseline" : "",
+              .meets_goal = rate(ours) >= 0.8 * rate(bare)});
 }
-BENCHMARK(BM_ProxyEmulated)->Arg(64 << 10)->Arg(256 << 10)->Arg(1 << 20)->Arg(4 << 20)->UseRealTime();
+BENCHMARK(BM_ProxyEmulated)
+    ->ArgName("bytes")
+    ->Arg(64 << 10)
+    ->Arg(256 << 10)
+    ->Arg(1 << 20)
+    ->Arg(4 << 20)
+    ->UseManualTime();
 
 }  // namespace
 }  // namespace tilewire

@@ -1,0 +1,138 @@
+"""run_benches must keep rows, judge goals and fail when one is missed."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parent / "run_benches"
+PROGRAM = """#!{python}
+import json, sys
+flags = dict(a[2:].split("=", 1) for a in sys.argv[1:] if "=" in a)
+time = flags.get("benchmark_min_time")
+if time is not None and time.endswith("s") != {has_suffix}:
+    print("bad --benchmark_min_time", file=sys.stderr)
+    sys.exit(1)
+if "--benchmark_list_tests" not in sys.argv:
+    open(flags["benchmark_out"], "w").write(json.dumps({{"benchmarks": {rows!r}}}))
+sys.exit({code})
+"""
+LABEL = "unit=GB/s; baseline=memcpy; goal=>= 0.8 x baseline"
+
+
+def entry(name: str = "BM_Move/bytes:64/iterations:5/real_time", **more: Any) -> dict[str, Any]:
+    row = {"name": name, "run_type": "iteration", "ours": 9.0, "baseline": 10.0, "ratio": 0.9, "label": LABEL}
+    return {**row, "meets_goal": 1.0, **more}
+
+
+class Folder:
+    def __init__(self, path: Path) -> None:
+        self.build, self.results = path / "build", path / "results"
+        self.build.mkdir()
+
+    def program(self, name: str, rows: list[dict[str, Any]], code: int = 0, has_suffix: bool = False) -> None:
+        path = self.build / name
+        path.write_text(PROGRAM.format(python=sys.executable, rows=rows, code=code, has_suffix=has_suffix))
+        path.chmod(0o755)
+        (self.build / "benches.txt").write_text("\n".join(sorted(p.name for p in self.build.glob("*_bench"))) + "\n")
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "RESULTS_DIR": str(self.results), "COMMIT": "0123456789"}
+        command = [sys.executable, str(SCRIPT), str(self.build), *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    def kept(self) -> dict[str, Any]:
+        (path,) = self.results.glob("*.json")
+        assert path.name.endswith("-0123456-cpu.json")
+        result: dict[str, Any] = json.loads(path.read_text())
+        return result
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def test_rows_are_kept_with_their_shape(folder: Folder) -> None:
+    folder.program("move_bench", [entry(), {"name": "BM_Bare", "run_type": "iteration"}])
+    found = folder.run()
+    assert found.returncode == 0, found.stderr
+    assert folder.kept()["rows"] == [
+        {
+            "bench": "move_bench",
+            "op": "BM_Move",
+            "shape": "bytes:64",
+            "ours": 9.0,
+            "baseline": 10.0,
+            "baseline_name": "memcpy",
+            "unit": "GB/s",
+            "ratio": 0.9,
+            "goal": ">= 0.8 x baseline",
+            "verdict": "met",
+        }
+    ]
+    assert "| move_bench | BM_Move | bytes:64 |" in (folder.results / "README.md").read_text()
+
+
+def test_missed_goal_fails_and_is_named(folder: Folder) -> None:
+    folder.program("move_bench", [entry(meets_goal=0.0)])
+    found = folder.run()
+    assert found.returncode == 1 and "move_bench: BM_Move" in found.stderr
+    assert folder.kept()["rows"][0]["verdict"] == "missed"
+
+
+def test_goal_without_a_judgement_fails(folder: Folder) -> None:
+    row = entry()
+    del row["meets_goal"]
+    folder.program("move_bench", [row])
+    assert folder.run().returncode == 1
+
+
+def test_goal_that_a_busy_machine_cannot_judge_is_told(folder: Folder) -> None:
+    row = entry(label=LABEL + "; not judged: needs 9 free cores, had 0.3")
+    del row["meets_goal"]
+    folder.program("move_bench", [row])
+    found = folder.run()
+    assert found.returncode == 0 and "1 goals not judged" in found.stdout
+    assert folder.kept()["rows"][0]["verdict"] == "not judged: needs 9 free cores, had 0.3"
+
+
+@pytest.mark.parametrize(
+    "rows", [[entry(error_occurred=True, error_message="the other side is gone")], [{"name": "BM_Bare"}], []]
+)
+def test_errors_and_runs_that_compare_nothing_fail(folder: Folder, rows: list[dict[str, Any]]) -> None:
+    folder.program("move_bench", rows)
+    assert folder.run().returncode == 1
+
+
+def test_program_that_fails_is_named_and_the_others_run(folder: Folder) -> None:
+    folder.program("a_bench", [], code=3)
+    folder.program("b_bench", [entry()])
+    found = folder.run()
+    assert found.returncode == 1 and "a_bench: ended with an error" in found.stderr
+    assert [row["bench"] for row in folder.kept()["rows"]] == ["b_bench"]
+
+
+def test_later_run_replaces_the_rows_of_its_programs_only(folder: Folder) -> None:
+    folder.program("a_bench", [entry()])
+    folder.program("b_bench", [entry()])
+    assert folder.run().returncode == 0
+    folder.program("b_bench", [entry(ours=8.5)])
+    assert folder.run("b_bench").returncode == 0
+    assert {row["bench"]: row["ours"] for row in folder.kept()["rows"]} == {"a_bench": 9.0, "b_bench": 8.5}
+
+
+@pytest.mark.parametrize("has_suffix", [False, True])
+def test_time_of_a_row_is_spelt_as_the_library_wants_it(folder: Folder, has_suffix: bool) -> None:
+    folder.program("move_bench", [entry()], has_suffix=has_suffix)
+    found = folder.run("--min-time", "0.5")
+    assert found.returncode == 0, found.stderr
+
+
+def test_build_folder_without_benchmarks_fails(folder: Folder) -> None:
+    (folder.build / "benches.txt").write_text("\n")
+    assert folder.run().returncode != 0
