@@ -18,7 +18,7 @@
   OPTION(secret, secret, "", at_least_chars(16), own, "shared secret that authenticates the ranks to one another") \
   OPTION(text, layout, "", counts(), agree, "ranks of each node, as in 3,1; empty: found from the hosts")          \
   OPTION(text, interface, "", text_like("interface name or address"), own, "network interface of the bootstrap")   \
-  OPTION(integer, max_ranks, 1024, range(1, 1048576), agree, "most ranks of a communicator; sizes the flag area")  \
+  OPTION(integer, max_ranks, 1024, range(1, 1048576), agree, "a job of more ranks is refused")                     \
   /* Time */                                                                                                       \
   OPTION(real, deadline_s, 600, range(0.001, 1e6), own, "s; longest wait in a call before it is an error")         \
   OPTION(real, connect_deadline_s, 60, range(0.001, 1e6), own, "s; longest wait for all ranks to come")            \
@@ -48,7 +48,6 @@
   OPTION(text, fault, "", text_like("a fault script"), own, "faults that the fault transport injects")             \
   /* Work */                                                                                                       \
   OPTION(integer, workers, 0, range(0, 4096), own, "compute threads of a CPU rank; 0: from the number of cores")   \
-  OPTION(text, plan_cache, "", text_like("file name"), own, "file that keeps tuned plans; empty: none is kept")    \
   /* Watching and testing */                                                                                       \
   OPTION(text, log_level, "warn", one_of("error|warn|info|debug"), own, "least severe messages that are logged")   \
   OPTION(text, trace_file, "", text_like("file name"), own,                                                        \

@@ -75,6 +75,7 @@ void Session::join(const SessionSetup& setup) {
                                           }});
   try {
     find_topology();
+    set_machine();
     make_arena();
     map_node();
     if (topology().nodes > 1) {
@@ -117,6 +118,12 @@ void Session::find_topology() {
   workers_ = options_.workers > 0 ? static_cast<int32_t>(options_.workers) : default_workers(ranks_here);
   log_info("{} ranks on nodes {}, node {} local rank {}, {} workers", ranks, topology_.describe(),
            topology().node(rank()).value, topology().local(rank()).value, workers_);
+}
+
+// What the planner is told of the network follows from options that all ranks share.
+void Session::set_machine() {
+  if (options_.emulated_bandwidth_gbps > 0) machine_.network_bytes_per_s = options_.emulated_bandwidth_gbps * 1e9 / 8;
+  machine_.network_latency_s += options_.emulated_latency_us * 1e-6;
 }
 
 ArenaLayout Session::layout() const {

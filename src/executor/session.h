@@ -126,6 +126,7 @@ class Session {
   explicit Session(const SessionSetup& setup);
   void join(const SessionSetup& setup);
   void find_topology();
+  void set_machine();
   void make_arena();
   void map_node();
   void make_transport();

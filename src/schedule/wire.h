@@ -1,5 +1,6 @@
 // The records that cross between a role, its proxy and other ranks, each with one pack/unpack pair for all sides.
-// Every field is range-checked where a plan or communicator is made (see Limits); pack() itself trusts its input.
+// Every field is range-checked where a plan or communicator is made (see
+// CommandLimits, check_limits() and the ops' plans); pack() itself trusts its input.
 #pragma once
 
 #include <cstdint>
