@@ -5,6 +5,7 @@
 // the checks of some ranks throws on those at once and on the others as soon as they hear of it.
 #pragma once
 
+#include <tilewire/call.h>
 #include <tilewire/communicator.h>
 #include <tilewire/matrix.h>
 
@@ -15,13 +16,6 @@
 #include <vector>
 
 namespace tilewire {
-
-// How a rank knows the row counts of the others.
-enum class RowsFrom {
-  same,      // all ranks bring as many rows as this one
-  list,      // given in `rows`, the same list on all ranks
-  exchange,  // exchanged before each call, over the control connection: one round trip, host only
-};
 
 struct AllGatherGemmResults {
   std::vector<MatrixView> out;  // [sum M_r, N_w] for each weight, of out_dtype, columns contiguous
@@ -47,18 +41,13 @@ struct AllGatherGemmArguments {
   std::function<void(int64_t rows, int64_t cols, int64_t k)> compute_stand_in;
 };
 
-struct CallReport {
-  double seconds = 0;
-  double predicted_s = 0;
-  int64_t copy_bytes = 0;     // inside this rank
-  int64_t node_bytes = 0;     // to ranks of the own node
-  int64_t network_bytes = 0;  // to ranks of other nodes
-  std::string plan_json;
-};
-
 // Throws Error: invalid_argument (names the argument), mismatch (names both ranks and values), deadline, peer_lost,
-// aborted, refused, resource, closed. After anything but invalid_argument and refused before the call began the
-// communicator is dead and the results are NaN.
+// aborted, refused, resource, closed.
+//
+// Results: once make_results has been asked, every error but an invalid_argument of this rank's own checks leaves them
+// NaN. Before that (own checks refuse the call, row counts cannot be exchanged, the communicator is already dead or
+// closed) make_results is not asked and no memory of the caller is touched: an array from an earlier call keeps what it
+// holds. After any error but an invalid_argument that all ranks get the communicator is dead.
 TILEWIRE_API CallReport all_gather_matmul(Communicator& comm, const AllGatherGemmArguments& arguments);
 
 // Shapes fixed once, for many calls: agreement, plan and memory come at creation, which is collective.
@@ -89,26 +78,8 @@ class TILEWIRE_API AllGatherGemm {
 };
 
 // What a call on some cluster would do, worked out without one.
-struct PlanQuery {
-  std::vector<int32_t> ranks_per_node{1};
-  int32_t rank = 0;
+struct PlanQuery : MachineQuery {
   AllGatherGemm::Shape shape;
-  int32_t workers = 1;
-  double worker_tflops = 0;       // 0: the defaults of the cost model
-  double node_gb_per_s = 0;       // GB/s out of a rank to its local peers
-  double network_gbit_per_s = 0;  // Gbit/s out of a rank to other nodes
-  double network_latency_us = 0;
-  bool wants_timeline = false;
-};
-
-struct PlanAnswer {
-  std::string plan_json;
-  std::string explanation;  // the plan, its predicted time, and why the other candidates lost
-  double predicted_s = 0;
-  double compute_s = 0;
-  double communication_s = 0;
-  double simulated_s = 0;           // by the discrete-event simulation of the same roles
-  std::vector<WorkEvent> timeline;  // of all ranks, from the simulation
 };
 
 TILEWIRE_API PlanAnswer plan_all_gather_matmul(const PlanQuery& query);

@@ -1,11 +1,7 @@
 #include <tilewire/all_gather_gemm.h>
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <optional>
-
 #include "api/communicator_parts.h"
+#include "api/plan_query.h"
 #include "ops/ag_gemm/simulation.h"
 
 namespace tilewire {
@@ -52,22 +48,8 @@ ag_gemm::Problem to_problem(const AllGatherGemm::Shape& s) {
           .wants_gathered = s.return_gathered};
 }
 
-std::optional<ag_gemm::PlanChoice> to_choice(const std::string& json) {
-  if (json.empty()) return std::nullopt;
-  return ag_gemm::plan_from_json(json);
-}
-
-Machine machine_of(const PlanQuery& q) {
-  Machine m;
-  if (q.worker_tflops > 0) m.worker_flops = q.worker_tflops * 1e12;
-  if (q.node_gb_per_s > 0) m.node_bytes_per_s = q.node_gb_per_s * 1e9;
-  if (q.network_gbit_per_s > 0) m.network_bytes_per_s = q.network_gbit_per_s * 1e9 / 8;
-  if (q.network_latency_us > 0) m.network_latency_s = q.network_latency_us * 1e-6;
-  return m;
-}
-
 CallReport run(Communicator& comm, const AllGatherGemmArguments& arguments, const ag_gemm::Problem* fixed) {
-  const ag_gemm::Report r = comm.parts().ag_gemm.run(to_arguments(arguments), fixed);
+  const ag_gemm::Report r = comm.parts().op<ag_gemm::Op>().run(to_arguments(arguments), fixed);
   return {.seconds = r.seconds,
           .predicted_s = r.plan.predicted_s,
           .copy_bytes = r.copy_bytes,
@@ -83,7 +65,7 @@ CallReport all_gather_matmul(Communicator& comm, const AllGatherGemmArguments& a
 }
 
 AllGatherGemm::AllGatherGemm(Communicator& comm, Shape shape) : comm_(&comm), shape_(std::move(shape)) {
-  const ag_gemm::Plan plan = comm.parts().ag_gemm.agree(to_problem(shape_), shape_.plan_json);
+  const ag_gemm::Plan plan = comm.parts().op<ag_gemm::Op>().agree(to_problem(shape_), shape_.plan_json);
   plan_json_ = to_json(plan.choice);
   explanation_ = plan.explain();
 }
@@ -100,35 +82,11 @@ CallReport AllGatherGemm::operator()(const AllGatherGemmArguments& arguments) co
 }
 
 PlanAnswer plan_all_gather_matmul(const PlanQuery& query) {
-  const TopologyTables topology = TopologyTables::from_layout(query.ranks_per_node);
-  const Options defaults;
-  ag_gemm::PlanContext context{.topology = topology.view(),
-                               .me = Rank{query.rank},
-                               .arena = {.flags = {.ranks = topology.view().ranks,
-                                                   .max_chunks = static_cast<int32_t>(defaults.max_chunks_per_source)},
-                                         .half_stride_bytes = defaults.arena_reserve_bytes,
-                                         .user_stride_bytes = defaults.user_arena_reserve_bytes},
-                               .machine = machine_of(query),
-                               .workers = std::max(1, query.workers)};
-  if (query.rank < 0 || query.rank >= topology.view().ranks) {
-    throw Error(ErrorKind::invalid_argument,
-                {.what = "no such rank",
-                 .where = "plan",
-                 .values = fmt::format("rank = {}, layout = {}", query.rank, topology.describe())});
-  }
+  const PlanSite site(query);
   const ag_gemm::Problem problem = to_problem(query.shape);
-  const auto choice = to_choice(query.shape.plan_json);
-  const ag_gemm::Plan plan = choice ? check_plan(*choice, problem, context) : make_plan(problem, context);
-  const TimedReport timed = ag_gemm::simulate(problem, plan.choice, topology, context, query.wants_timeline);
-  PlanAnswer answer{.plan_json = to_json(plan.choice),
-                    .explanation = plan.explain(),
-                    .predicted_s = plan.predicted_s,
-                    .compute_s = plan.compute_s,
-                    .communication_s = plan.communication_s,
-                    .simulated_s = timed.seconds,
-                    .timeline = {}};
-  for (const TraceEvent& e : timed.trace) answer.timeline.push_back(to_work_event(e));
-  return answer;
+  const ag_gemm::Plan plan = ag_gemm::plan_of(problem, query.shape.plan_json, site.context());
+  return plan_answer(
+      plan, ag_gemm::simulate(problem, plan.choice, site.topology(), site.context(), query.wants_timeline));
 }
 
 }  // namespace tilewire

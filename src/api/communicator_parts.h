@@ -1,4 +1,4 @@
-// What a Communicator owns: the session and one operation object of each op.
+// What a Communicator owns: the session and one object of each operation.
 #pragma once
 
 #include <tilewire/communicator.h>
@@ -6,16 +6,23 @@
 #include <memory>
 
 #include "executor/session.h"
-#include "ops/ag_gemm/ag_gemm.h"
+#include "ops/op_list.h"
 
 namespace tilewire {
 
 class Communicator::Parts {
  public:
-  explicit Parts(std::unique_ptr<Session> joined) : session(std::move(joined)), ag_gemm(*session) {}
+  explicit Parts(std::unique_ptr<Session> joined) : session(std::move(joined)), ops_(*session) {}
+
+  template <class Op>
+  OpCalls<Op>& op() {
+    return ops_.get<Op>();
+  }
 
   std::unique_ptr<Session> session;
-  ag_gemm::Operation ag_gemm;
+
+ private:
+  OpObjects<Ops> ops_;
 };
 
 WorkEvent to_work_event(const TraceEvent& event);

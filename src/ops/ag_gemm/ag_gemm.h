@@ -1,18 +1,13 @@
-// The call: AllGather+GEMM on the ranks of a communicator. One Operation a communicator; it keeps the tables of the
-// problems it has seen and knows what all ranks have agreed on.
+// The call: AllGather+GEMM on the ranks of a communicator.
 #pragma once
 
 #include <tilewire/matrix.h>
 
 #include <functional>
-#include <map>
-#include <memory>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "executor/call.h"
-#include "executor/session.h"
+#include "executor/op_call.h"
 #include "ops/ag_gemm/host_executor.h"
 #include "ops/ag_gemm/plan.h"
 #include "ops/ag_gemm/problem.h"
@@ -59,34 +54,31 @@ struct Report {
   int64_t network_bytes = 0;  // payload given to the proxy
 };
 
-class Operation {
- public:
-  explicit Operation(Session& session) : session_(session) {}
+// What is particular to this op about a call; the rest is OpCalls' (see executor/op_call.h for the members).
+struct Op {
+  using Problem = ag_gemm::Problem;
+  using Plan = ag_gemm::Plan;
+  using Tables = ScheduleTables;
+  using Schedule = ag_gemm::Schedule;
+  using Arguments = ag_gemm::Arguments;
+  using Operands = HostOperands;
+  using Report = ag_gemm::Report;
 
-  // Blocks until the results are there and the arena may be used by the next call. Throws what section 7 of the
-  // architecture page says; results are NaN after an abort and untouched after a refusal.
-  // `fixed`: the problem of a handle, from which the arguments may not differ.
-  Report run(const Arguments& arguments, const Problem* fixed = nullptr);
-  // What a first call does before it sends anything: plan, agreement and memory. Collective.
-  Plan agree(const Problem& problem, const std::string& plan_json);
-  // The plan such a call would get, without a call and without any other rank.
-  Plan plan(const Problem& problem) const { return make_plan(problem, context()); }
-  PlanContext context() const;
-
- private:
-  struct Prepared {
-    Plan plan;
-    std::unique_ptr<ScheduleTables> tables;
-  };
-  Problem make_problem(const Arguments& arguments, const std::vector<int64_t>& rows) const;
-  Prepared& prepare(const Problem& problem, const std::string& plan_json);
-  void agree(Call& call, const Problem& problem, const Plan& plan);
-  void place_input(Schedule& schedule, const MatrixView& a) const;
-  Report describe(const Problem& problem, const Prepared& prepared, const Schedule& schedule) const;
-
-  Session& session_;
-  std::map<std::string, Prepared> prepared_;  // by the whole problem and plan
-  std::set<uint64_t> agreed_;                 // hashes of texts that all ranks have agreed on
+  static constexpr const char* kName = kCallName;
+  static void check(const Arguments& arguments, Session& session);
+  static Problem make_problem(const Arguments& arguments, Session& session, CountExchange& counts);
+  static Plan make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context);
+  static Tables make_tables(const Problem& problem, const Plan& plan, const PlanContext& context);
+  static Operands make_operands(const Arguments& arguments, const Problem& problem);
+  static std::vector<MatrixView> results(const Operands& operands);
+  static std::string agreed_text(const Problem& problem, const Plan& plan);
+  static Schedule make_schedule(const Tables& tables, Epoch epoch, const Arguments& arguments, Session& session);
+  static Call::Program program(const Schedule& schedule, const Plan& plan, const Operands& operands,
+                               const Arguments& arguments);
+  static Report report(const Problem& problem, const Plan& plan, const Schedule& schedule);
 };
+
+// The calls of one communicator.
+using Operation = OpCalls<Op>;
 
 }  // namespace tilewire::ag_gemm

@@ -11,26 +11,12 @@
 #include <vector>
 
 #include "executor/host_number.h"
+#include "executor/test_support.h"
 #include "executor/thread_cluster.h"
-#include "memory/poison.h"
 #include "ops/ag_gemm/ag_gemm.h"
 #include "ops/ag_gemm/reference.h"
 
 namespace tilewire::ag_gemm {
-
-// Options for tests: little memory, short limits.
-inline Options test_options() {
-  Options o;
-  o.arena_initial_bytes = 1 << 20;
-  o.arena_reserve_bytes = 64 << 20;
-  o.user_arena_reserve_bytes = 64 << 20;
-  o.max_chunks_per_source = 64;
-  o.deadline_s = 30;
-  o.connect_deadline_s = 30;
-  o.spin_us = 5;
-  o.workers = 1;
-  return o;
-}
 
 struct TestCall {
   std::vector<int64_t> rows;
@@ -53,34 +39,6 @@ inline double b_value(const TestCall& c, int32_t rank, int64_t w, int64_t i, int
   return static_cast<double>((i * 5 + n * 11 + w * 3 + rank + (i ^ n) + static_cast<int64_t>(c.salt)) % 11 - 5);
 }
 inline double bias_value(int32_t rank, int64_t n) { return static_cast<double>((n + rank) % 5 - 2); }
-
-// A matrix of any dtype with its own memory.
-class OwnedMatrix {
- public:
-  OwnedMatrix() = default;
-  OwnedMatrix(int64_t rows, int64_t cols, DataType dtype) : bytes_(rows * cols * size_bytes(dtype)) {
-    view_ = {bytes_.data(), rows, cols, cols, 1, dtype};
-    fill_poison(bytes_.data(), static_cast<int64_t>(bytes_.size()), 77);
-  }
-  const MatrixView& view() const { return view_; }
-  MatrixView transposed() const {
-    return {view_.data, view_.cols, view_.rows, view_.col_stride, view_.row_stride, view_.dtype};
-  }
-  void set(int64_t r, int64_t c, double value) {
-    const float f = static_cast<float>(value);
-    std::byte* at = bytes_.data() + (r * view_.cols + c) * size_bytes(view_.dtype);
-    from_fp32(&f, 1, {at, view_.dtype});
-  }
-  float get(int64_t r, int64_t c) const {
-    float f = 0;
-    to_fp32({bytes_.data() + (r * view_.cols + c) * size_bytes(view_.dtype), view_.dtype}, 1, &f);
-    return f;
-  }
-
- private:
-  std::vector<std::byte> bytes_;
-  MatrixView view_;
-};
 
 // One call on one rank: makes the data, calls, compares each element. Returns what the call reported.
 class CallChecker {

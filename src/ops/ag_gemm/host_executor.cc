@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "executor/host_gemm.h"
+#include "executor/matrix_copy.h"
 #include "executor/op_program.h"
-#include "ops/ag_gemm/results_fill.h"
 
 namespace tilewire::ag_gemm {
 namespace {
@@ -20,20 +20,6 @@ struct Execution {
   int64_t row_bytes() const { return operands->a.cols * size_bytes(operands->a.dtype); }
   int64_t own_row(int64_t global_row) const { return global_row - schedule->chunks.row_begin[schedule->me().value]; }
 };
-
-const std::byte* element(const MatrixView& m, int64_t row, int64_t col) {
-  return static_cast<const std::byte*>(m.data) + (row * m.row_stride + col * m.col_stride) * size_bytes(m.dtype);
-}
-
-// One row of a strided view, packed.
-void copy_row(const MatrixView& from, int64_t row, std::byte* to) {
-  const int64_t size = size_bytes(from.dtype);
-  if (from.has_contiguous_rows()) {
-    std::memcpy(to, element(from, row, 0), from.cols * size);
-    return;
-  }
-  for (int64_t c = 0; c < from.cols; ++c) std::memcpy(to + c * size, element(from, row, c), size);
-}
 
 // Rows of the caller's shard to their place in a gathered buffer. The bytes between a row's end and the pitch are
 // zeros, so that no stale bytes travel.
@@ -76,7 +62,7 @@ std::vector<RowSegment> row_segments(const RoleContext& context, const Execution
   std::vector<RowSegment> segments;
   if (rows.begin < own_begin) segments.push_back(gathered(rows.begin));
   const int64_t first_own = std::max(rows.begin, own_begin);
-  segments.push_back({first_own - rows.begin, element(x.operands->a, x.own_row(first_own), 0), s.buffers.pitch_bytes});
+  segments.push_back({first_own - rows.begin, element_at(x.operands->a, x.own_row(first_own), 0), s.buffers.pitch_bytes});
   if (own_end < rows.end) segments.push_back(gathered(own_end));
   return segments;
 }
@@ -87,7 +73,7 @@ void copy_gathered(const Execution& x, const TileWork& w, const std::vector<RowS
     const int64_t end = i + 1 < segments.size() ? segments[i + 1].first_row : w.rows.rows();
     for (int64_t r = segments[i].first_row; r < end; ++r) {
       std::memcpy(
-          const_cast<std::byte*>(element(to, w.rows.begin + r, 0)),
+          element_at(to, w.rows.begin + r, 0),
           static_cast<const std::byte*>(segments[i].base) + (r - segments[i].first_row) * segments[i].pitch_bytes,
           x.row_bytes());
     }
@@ -108,7 +94,7 @@ TraceEvent compute_tile(RoleContext& context, const Execution& x, const TileWork
                     .k = o.a.cols,
                     .a = segments,
                     .a_type = o.a.dtype,
-                    .b = element(b, 0, w.columns.begin),
+                    .b = element_at(b, 0, w.columns.begin),
                     .b_stride_k = b.row_stride,
                     .b_stride_n = b.col_stride,
                     .b_type = b.dtype};
@@ -116,7 +102,7 @@ TraceEvent compute_tile(RoleContext& context, const Execution& x, const TileWork
     tile.bias = static_cast<const std::byte*>(o.bias[index]) + w.columns.begin * size_bytes(o.bias_dtype);
     tile.bias_type = o.bias_dtype;
   }
-  tile.out = const_cast<std::byte*>(element(out, w.rows.begin, w.columns.begin));
+  tile.out = element_at(out, w.rows.begin, w.columns.begin);
   tile.out_pitch_bytes = out.row_stride * size_bytes(out.dtype);
   tile.out_type = out.dtype;
   if (x.stand_in != nullptr) {
@@ -167,17 +153,6 @@ Call::Program host_program(const Schedule& schedule, Cursors cursors, const Host
     add_role(program, place, role, [x, ring](RoleContext& context) { return RoleWorker(context, x, ring); });
   });
   return program;
-}
-
-void fill_results_with_nan(const HostOperands& operands) {
-  std::vector<MatrixView> results = operands.out;
-  if (operands.gathered.data != nullptr) results.push_back(operands.gathered);
-  for (const MatrixView& m : results) {
-    for (int64_t row = 0; row < m.rows; ++row) {
-      // All bits set is NaN in every dtype.
-      std::memset(const_cast<std::byte*>(element(m, row, 0)), 0xff, m.cols * size_bytes(m.dtype));
-    }
-  }
 }
 
 }  // namespace tilewire::ag_gemm

@@ -43,21 +43,10 @@ int64_t half_bytes(const Problem& p, const PlanContext& x) {
   return checked_add(x.arena.data_offset(), p.k == 0 ? 0 : checked_mul(p.total_rows(), pitch_bytes(p)));
 }
 
-void check_ranks(const Problem& p, const PlanContext& x) {
-  if (p.rows.size() == static_cast<size_t>(x.topology.ranks)) return;
-  throw Error(ErrorKind::invalid_argument, {.what = "rows has the wrong length",
-                                            .where = "all_gather_matmul",
-                                            .values = fmt::format("{} row counts", p.rows.size()),
-                                            .limit = fmt::format("one for each of {} ranks", x.topology.ranks)});
-}
-
-void check_reserve(int64_t bytes, const PlanContext& x) {
-  if (bytes <= x.arena.half_stride_bytes) return;
-  throw Error(ErrorKind::resource, {.what = "the gathered matrix does not fit the reserved arena",
-                                    .where = "all_gather_matmul",
-                                    .values = fmt::format("{} bytes in each half", bytes),
-                                    .limit = fmt::format("{} bytes", x.arena.half_stride_bytes),
-                                    .advice = "raise TILEWIRE_ARENA_RESERVE_BYTES on all ranks"});
+void check_problem(const Problem& p, const PlanContext& x) {
+  p.validate();
+  check_one_count_a_rank(kCallName, p.rows.size(), x);
+  check_reserve(kCallName, "the gathered matrix", half_bytes(p, x), x);
 }
 
 Plan priced(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
@@ -114,40 +103,27 @@ int64_t choose_chunk_rows(const Problem& problem, const PlanContext& context, st
 }  // namespace
 
 Plan make_plan(const Problem& problem, const PlanContext& context) {
-  problem.validate();
-  check_ranks(problem, context);
-  check_reserve(half_bytes(problem, context), context);
+  check_problem(problem, context);
   std::vector<Candidate> candidates;
   PlanChoice base;
   base.chunk_rows = choose_chunk_rows(problem, context, candidates);
   base.workers = context.workers;
-  Plan best;
   for (const bool is_fused : {true, false}) {
     for (const auto& [rows, cols] : {std::pair{128, 256}, std::pair{64, 256}, std::pair{32, 256}, std::pair{16, 128}}) {
       PlanChoice choice = base;
       choice.is_fused = is_fused;
       choice.tile_rows = rows;
       choice.tile_cols = cols;
-      Plan plan = priced(choice, problem, context);
-      candidates.push_back({choice, plan.predicted_s, ""});
-      if (best.half_bytes == 0 || plan.predicted_s < best.predicted_s) best = std::move(plan);
+      candidates.push_back({choice, predict(problem, choice, context).total_s, ""});
     }
   }
-  for (Candidate& c : candidates) {
-    if (!c.verdict.empty()) continue;
-    const bool is_best = to_json(c.choice) == to_json(best.choice);
-    c.verdict = is_best ? "chosen"
-                        : fmt::format("predicted {:.1f} us, {:.1f} us more", c.predicted_s * 1e6,
-                                      (c.predicted_s - best.predicted_s) * 1e6);
-  }
+  Plan best = priced(choose_cheapest(candidates).choice, problem, context);
   best.candidates = std::move(candidates);
   return best;
 }
 
 Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
-  problem.validate();
-  check_ranks(problem, context);
-  check_reserve(half_bytes(problem, context), context);
+  check_problem(problem, context);
   const std::string against = reason_against(choice, problem, context);
   if (!against.empty()) {
     throw Error(ErrorKind::invalid_argument, {.what = "the given plan cannot be used",
@@ -158,6 +134,10 @@ Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanCont
   Plan plan = priced(choice, problem, context);
   plan.candidates.push_back({choice, plan.predicted_s, "given"});
   return plan;
+}
+
+Plan plan_of(const Problem& problem, const std::string& json, const PlanContext& context) {
+  return json.empty() ? make_plan(problem, context) : check_plan(plan_from_json(json), problem, context);
 }
 
 std::string agreed_text(const Problem& problem, const PlanChoice& choice) {

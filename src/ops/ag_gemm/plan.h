@@ -3,14 +3,14 @@
 
 #include <cstdint>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include "executor/plan_parts.h"
 #include "ops/ag_gemm/problem.h"
 #include "ops/ag_gemm/schedule.h"
 #include "schedule/chunk_tables.h"
-#include "schedule/machine.h"
 #include "schedule/role.h"
-#include "schedule/topology.h"
 
 namespace tilewire::ag_gemm {
 
@@ -29,32 +29,22 @@ struct PlanChoice {
   std::string text() const;
 };
 
-struct Candidate {
-  PlanChoice choice;
-  double predicted_s = 0;
-  std::string verdict;  // "chosen", or why it lost
-};
+// Each number once: name and member, for reading and writing.
+template <class Choice, class Visit>
+  requires std::is_same_v<std::remove_const_t<Choice>, PlanChoice>
+void for_each_field(Choice& c, Visit&& visit) {
+  visit("chunk_rows", c.chunk_rows);
+  visit("is_fused", c.is_fused);
+  visit("tile_rows", c.tile_rows);
+  visit("tile_cols", c.tile_cols);
+  visit("raster_rows", c.raster_rows);
+  visit("workers", c.workers);
+  visit("load_ahead", c.cursors.load_ahead);
+  visit("publish_behind", c.cursors.publish_behind);
+}
 
-// What the planner looks at besides the problem.
-struct PlanContext {
-  Topology topology;
-  Rank me;
-  ArenaLayout arena;
-  Machine machine;
-  int32_t workers = 1;
-};
-
-struct Plan {
-  PlanChoice choice;
-  double predicted_s = 0;
-  double compute_s = 0;        // alone
-  double communication_s = 0;  // alone
-  int64_t half_bytes = 0;      // what the call needs of each half of the arena
-  std::vector<Candidate> candidates;
-
-  // For people: the choice, the prediction, and why the others lost.
-  std::string explain() const;
-};
+using Candidate = CandidateOf<PlanChoice>;
+using Plan = PlanOf<PlanChoice>;
 
 // The best of all candidates. The shared part depends on agreed values only. Throws Error(invalid_argument) for a
 // problem that validate() refuses or that has not one row count a rank, and Error(resource) when no chunk size fits the flag area or the wire's fields.
@@ -62,6 +52,9 @@ Plan make_plan(const Problem& problem, const PlanContext& context);
 // A plan for a choice that the caller gives. Throws as make_plan() does, and Error(invalid_argument) naming the number
 // that cannot be.
 Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context);
+
+// The one or the other: `json` is empty where the planner is to choose.
+Plan plan_of(const Problem& problem, const std::string& json, const PlanContext& context);
 
 // JSON both ways. from_json throws Error(invalid_argument) naming the field that is missing, unknown or out of range.
 std::string to_json(const PlanChoice& choice);

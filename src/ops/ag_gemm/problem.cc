@@ -14,9 +14,8 @@ namespace tilewire::ag_gemm {
 namespace {
 
 void refuse(std::string what, std::string values, std::string limit) {
-  throw Error(
-      ErrorKind::invalid_argument,
-      {.what = std::move(what), .where = "all_gather_matmul", .values = std::move(values), .limit = std::move(limit)});
+  throw Error(ErrorKind::invalid_argument,
+              {.what = std::move(what), .where = kCallName, .values = std::move(values), .limit = std::move(limit)});
 }
 
 // "128 on each of 4 ranks" or the list.
@@ -55,7 +54,7 @@ void Problem::validate() const {
 }
 
 std::string Problem::agreed_text() const {
-  return fmt::format("all_gather_matmul of {} rows, K = {}, {}", rows_text(rows), k, to_string(dtype));
+  return fmt::format("{} of {} rows, K = {}, {}", kCallName, rows_text(rows), k, to_string(dtype));
 }
 
 std::string Problem::text() const {

@@ -11,6 +11,9 @@
 
 namespace tilewire::ag_gemm {
 
+inline constexpr const char* kOpName = "ag_gemm";              // of the folder; in plans
+inline constexpr const char* kCallName = "all_gather_matmul";  // for errors, records and traces
+
 struct Problem {
   // Agreed by all ranks:
   std::vector<int64_t> rows;        // of a on each rank; zero is legal

@@ -1,0 +1,46 @@
+// Checks of a caller's matrices that are alike for all ops. All throw Error(invalid_argument) that names the argument,
+// its values and the limit. `op` is the name of the call, for the error.
+#pragma once
+
+#include <tilewire/matrix.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace tilewire {
+
+struct NamedMatrix {
+  std::string name;
+  MatrixView view;
+};
+
+[[noreturn]] void refuse_argument(const char* op, std::string what, std::string values, std::string limit,
+                                  std::string advice = {});
+
+// "[rows, cols]"
+std::string shape_text(const MatrixView& m);
+// "b", or "b[2]" where there are several.
+std::string argument_name(const char* name, size_t index, size_t count);
+
+// A matrix with elements has an address.
+void check_memory(const char* op, const NamedMatrix& m);
+
+struct ResultShape {
+  int64_t rows = 0;
+  int64_t cols = 0;
+  DataType dtype = DataType::bf16;
+};
+// Shape, dtype, contiguous columns, rows that do not overlap, memory.
+void check_result(const char* op, const NamedMatrix& m, const ResultShape& expected);
+
+// No two of `written` share a byte, and none shares one with any of `read`.
+void check_no_overlap(const char* op, const std::vector<NamedMatrix>& written, const std::vector<NamedMatrix>& read);
+
+// A list `rows` of what each rank brings: its length, its signs, and that this rank's `own` matrix has as many.
+void check_row_counts(const char* op, const std::vector<int64_t>& counts, int32_t ranks, Rank me,
+                      const NamedMatrix& own);
+
+}  // namespace tilewire

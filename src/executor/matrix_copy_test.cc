@@ -1,0 +1,40 @@
+#include "executor/matrix_copy.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "executor/test_support.h"
+
+namespace tilewire {
+namespace {
+
+TEST(MatrixCopy, ARowOfAnyStridesIsPacked) {
+  OwnedMatrix m(3, 4, DataType::fp32);
+  for (int64_t r = 0; r < 3; ++r) {
+    for (int64_t c = 0; c < 4; ++c) m.set(r, c, static_cast<double>(10 * r + c));
+  }
+  float row[4] = {};
+  copy_row(m.view(), 2, reinterpret_cast<std::byte*>(row));
+  EXPECT_EQ(std::vector<float>(row, row + 4), (std::vector<float>{20, 21, 22, 23}));
+  copy_row(m.transposed(), 1, reinterpret_cast<std::byte*>(row));
+  EXPECT_EQ(std::vector<float>(row, row + 3), (std::vector<float>{1, 11, 21}));
+}
+
+TEST(MatrixCopy, NanIsFilledInEveryDtypeAndNotBesideTheView) {
+  for (const DataType dtype : {DataType::bf16, DataType::fp16, DataType::fp32}) {
+    OwnedMatrix m(2, 3, dtype);
+    m.set(0, 2, 7);
+    m.set(1, 2, 8);
+    MatrixView left = m.view();
+    left.cols = 2;
+    fill_with_nan({left, MatrixView{nullptr, 5, 5, 5, 1, dtype}});
+    for (int64_t r = 0; r < 2; ++r) {
+      EXPECT_TRUE(std::isnan(m.get(r, 0)) && std::isnan(m.get(r, 1)));
+      EXPECT_EQ(m.get(r, 2), static_cast<float>(7 + r)) << "the column beside the view";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tilewire

@@ -1,0 +1,196 @@
+// The life of a call, in the order that every op has: check and refuse, or begin, agree and run; NaN after an abort.
+// With it the plans and tables of the problems seen so far, and what all ranks have agreed on.
+//
+// An op is a struct with the types
+//   Problem      text() says all of it
+//   Plan         half_bytes: what the call needs of each half
+//   Tables, Schedule, Arguments, Operands
+//   Report       seconds, filled in here
+// and the static members, in the order of their use,
+//   const char* kName
+//   void check(const Arguments&, Session&)                    whatever one rank can find wrong
+//   Problem make_problem(const Arguments&, Session&, CountExchange&)
+//   Plan make_plan(const Problem&, const std::string& plan_json, const PlanContext&)    plan_json may be empty
+//   Tables make_tables(const Problem&, const Plan&, const PlanContext&)
+//   Operands make_operands(const Arguments&, const Problem&)  asks for the results, checks them
+//   std::vector<MatrixView> results(const Operands&)          what becomes NaN
+//   std::string agreed_text(const Problem&, const Plan&)      equal on all ranks, or the call is a mismatch
+//   Schedule make_schedule(const Tables&, Epoch, const Arguments&, Session&)
+//   Call::Program program(const Schedule&, const Plan&, const Operands&, const Arguments&)    both first live on
+//   Report report(const Problem&, const Plan&, const Schedule&)
+#pragma once
+
+#include <tilewire/error.h>
+
+#include <chrono>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "executor/call.h"
+#include "executor/matrix_copy.h"
+#include "executor/plan_parts.h"
+#include "executor/session.h"
+#include "schedule/hash.h"
+
+namespace tilewire {
+
+PlanContext plan_context(Session& session);
+
+// For an op whose problem depends on numbers that only the other ranks know.
+class CountExchange {
+ public:
+  explicit CountExchange(Call& call) : call_(call) {}
+
+  // One number from every rank, by rank: host only, over the control connection. The first one begins the call, under
+  // `description`.
+  std::vector<int64_t> exchange(const char* what, int64_t mine, const std::string& description) {
+    if (!has_begun_) call_.begin(description);
+    has_begun_ = true;
+    return call_.exchange(what, mine);
+  }
+  bool has_begun() const { return has_begun_; }
+
+ private:
+  Call& call_;
+  bool has_begun_ = false;
+};
+
+// Throws Error(invalid_argument) that has both texts.
+[[noreturn]] void refuse_other_problem(const char* op, const std::string& problem, const std::string& fixed);
+
+template <class Op>
+class OpCalls {
+ public:
+  using Problem = typename Op::Problem;
+  using Plan = typename Op::Plan;
+  using Arguments = typename Op::Arguments;
+  using Report = typename Op::Report;
+
+  explicit OpCalls(Session& session) : session_(session) {}
+
+  // Blocks until the results are there and the arena may be used by the next call. Throws what section 7 of the
+  // architecture page says. Once the op has asked for the results, they are NaN after every error but this rank's own
+  // refusal, which leaves them untouched. `fixed`: the problem of a handle, from which the arguments may not differ.
+  Report run(const Arguments& arguments, const Problem* fixed = nullptr) {
+    Call call(session_, Op::kName);
+    Checked checked = check(call, arguments, fixed);
+    typename Op::Schedule schedule;
+    std::chrono::steady_clock::time_point begin;
+    try {
+      // After all checks: a rank that has begun does not outlive the refusal of another one.
+      if (!checked.has_begun) call.begin(checked.problem.text());
+      const std::string agreed = agree(call, checked.problem, checked.prepared->plan);
+      begin = std::chrono::steady_clock::now();
+      call.run(hash64(agreed), [&](Epoch epoch) {
+        schedule = Op::make_schedule(checked.prepared->tables, epoch, arguments, session_);
+        return Op::program(schedule, checked.prepared->plan, checked.operands, arguments);
+      });
+    } catch (...) {
+      fill_with_nan(Op::results(checked.operands));
+      throw;
+    }
+    Report report = Op::report(checked.problem, checked.prepared->plan, schedule);
+    report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return report;
+  }
+
+  // What a first call does before it sends anything: plan, agreement and memory. Collective.
+  Plan agree(const Problem& problem, const std::string& plan_json) {
+    Call call(session_, Op::kName);
+    const Prepared* prepared = nullptr;
+    try {
+      prepared = &prepare(problem, plan_json);
+    } catch (const Error& error) {
+      call.refuse(error);
+      throw;
+    }
+    call.begin(problem.text());
+    agree(call, problem, prepared->plan);
+    call.end();
+    return prepared->plan;
+  }
+
+ private:
+  static constexpr size_t kMostPrepared = 64;
+
+  struct Prepared {
+    Plan plan;
+    typename Op::Tables tables;
+  };
+  struct Checked {
+    Problem problem;
+    const Prepared* prepared = nullptr;
+    typename Op::Operands operands;
+    bool has_begun = false;
+  };
+
+  // All that this rank can do by itself, counts of other ranks aside. What it throws refuses the call.
+  Checked check(Call& call, const Arguments& arguments, const Problem* fixed) {
+    CountExchange counts(call);
+    Checked checked;
+    try {
+      Op::check(arguments, session_);
+      checked.problem = Op::make_problem(arguments, session_, counts);
+      if (fixed != nullptr && checked.problem.text() != fixed->text()) {
+        refuse_other_problem(Op::kName, checked.problem.text(), fixed->text());
+      }
+      checked.prepared = &prepare(checked.problem, arguments.plan_json);
+      checked.operands = Op::make_operands(arguments, checked.problem);
+    } catch (const Error& error) {
+      call.refuse(error);
+      throw;
+    }
+    checked.has_begun = counts.has_begun();
+    return checked;
+  }
+
+  const Prepared& prepare(const Problem& problem, const std::string& plan_json) {
+    const std::string key = problem.text() + plan_json;
+    const auto found = prepared_.find(key);
+    if (found != prepared_.end()) return found->second;
+    if (prepared_.size() >= kMostPrepared) prepared_.clear();
+    const PlanContext context = plan_context(session_);
+    Plan plan = Op::make_plan(problem, plan_json, context);
+    typename Op::Tables tables = Op::make_tables(problem, plan, context);
+    return prepared_.emplace(key, Prepared{std::move(plan), std::move(tables)}).first->second;
+  }
+
+  std::string agree(Call& call, const Problem& problem, const Plan& plan) {
+    const std::string text = Op::agreed_text(problem, plan);
+    call.describe(text);
+    if (agreed_.count(hash64(text)) != 0) return text;
+    call.agree(text, plan.half_bytes);
+    agreed_.insert(hash64(text));
+    return text;
+  }
+
+  Session& session_;
+  std::map<std::string, Prepared> prepared_;  // by the whole problem and plan; emptied when it is full
+  std::set<uint64_t> agreed_;                 // hashes of texts that all ranks have agreed on; they name the op
+};
+
+// A list of ops (ops/op_list.h), and the objects that a communicator has of them, one each.
+template <class... Op>
+struct OpTypes {};
+
+template <class List>
+class OpObjects;
+
+template <class... Op>
+class OpObjects<OpTypes<Op...>> {
+ public:
+  explicit OpObjects(Session& session) : calls_(OpCalls<Op>(session)...) {}
+
+  template <class One>
+  OpCalls<One>& get() {
+    return std::get<OpCalls<One>>(calls_);
+  }
+
+ private:
+  std::tuple<OpCalls<Op>...> calls_;
+};
+
+}  // namespace tilewire

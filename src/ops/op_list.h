@@ -1,0 +1,12 @@
+// THE list of operations: the folder of each and the struct by which it describes itself (see executor/op_call.h). The
+// build takes the folders from the #include lines here.
+#pragma once
+
+#include "executor/op_call.h"
+#include "ops/ag_gemm/ag_gemm.h"
+
+namespace tilewire {
+
+using Ops = OpTypes<ag_gemm::Op>;
+
+}  // namespace tilewire
