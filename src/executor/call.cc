@@ -65,6 +65,7 @@ std::vector<int64_t> Call::exchange(const char* what, int64_t mine) {
   const auto all = session_.control().allgather({.kind = what, .call = site_.attempt, .hash = hash64(site_.op)},
                                                 writer.u64(static_cast<uint64_t>(mine)).take(), session_.deadline());
   std::vector<int64_t> values;
+  values.reserve(all.size());
   for (const Bytes& bytes : all) values.push_back(static_cast<int64_t>(ByteReader(bytes, what).u64()));
   return values;
 }
@@ -118,6 +119,7 @@ void Call::write_record(Epoch epoch) {
 
 void Call::run_roles(const Program& program) {
   std::vector<TeamRole> roles;
+  roles.reserve(program.roles.size());
   std::atomic<bool> was_aborted{false};
   for (const RoleBody& body : program.roles) {
     roles.push_back({fmt::format("{}{}", body.name.name, body.name.worker), [this, &body, &was_aborted] {
