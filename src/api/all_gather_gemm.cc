@@ -85,8 +85,8 @@ PlanAnswer plan_all_gather_matmul(const PlanQuery& query) {
   const PlanSite site(query);
   const ag_gemm::Problem problem = to_problem(query.shape);
   const ag_gemm::Plan plan = ag_gemm::plan_of(problem, query.shape.plan_json, site.context());
-  return plan_answer(
-      plan, ag_gemm::simulate(problem, plan.choice, site.topology(), site.context(), query.wants_timeline));
+  return plan_answer(plan,
+                     ag_gemm::simulate(problem, plan.choice, site.topology(), site.context(), query.wants_timeline));
 }
 
 }  // namespace tilewire

@@ -30,14 +30,13 @@ PlanSite::PlanSite(const MachineQuery& query) : topology_(TopologyTables::from_l
                  .values = fmt::format("rank = {}, layout = {}", query.rank, topology_.describe())});
   }
   const Options defaults;
-  context_ = {
-      .topology = topology_.view(),
-      .me = Rank{query.rank},
-      .arena = {.flags = {.ranks = ranks, .max_chunks = static_cast<int32_t>(defaults.max_chunks_per_source)},
-                .half_stride_bytes = defaults.arena_reserve_bytes,
-                .user_stride_bytes = defaults.user_arena_reserve_bytes},
-      .machine = machine_of(query),
-      .workers = std::max(1, query.workers)};
+  context_ = {.topology = topology_.view(),
+              .me = Rank{query.rank},
+              .arena = {.flags = {.ranks = ranks, .max_chunks = static_cast<int32_t>(defaults.max_chunks_per_source)},
+                        .half_stride_bytes = defaults.arena_reserve_bytes,
+                        .user_stride_bytes = defaults.user_arena_reserve_bytes},
+              .machine = machine_of(query),
+              .workers = std::max(1, query.workers)};
 }
 
 void add_simulation(PlanAnswer& answer, const TimedReport& timed) {

@@ -49,8 +49,9 @@ TEST(MatrixChecks, ANegativeStrideReachesBelowTheAddress) {
 
 TEST(MatrixChecks, ResultsThatShareMemoryAreNamedBoth) {
   const OwnedMatrix m(6, 4, DataType::fp32);
-  const std::string text = error_of(
-      [&] { check_no_overlap("op", {{"out[0]", part(m, 0, 2)}, {"out[1]", part(m, 1, 2)}}, {}); });
+  const std::string text = error_of([&] {
+    check_no_overlap("op", {{"out[0]", part(m, 0, 2)}, {"out[1]", part(m, 1, 2)}}, {});
+  });
   EXPECT_NE(text.find("out[0] overlaps out[1]"), std::string::npos) << text;
 }
 

@@ -45,6 +45,11 @@ class OwnedMatrix {
     std::byte* at = bytes_.data() + (r * view_.cols + c) * size_bytes(view_.dtype);
     from_fp32(&f, 1, {at, view_.dtype});
   }
+  void fill(double value) {
+    for (int64_t r = 0; r < view_.rows; ++r) {
+      for (int64_t c = 0; c < view_.cols; ++c) set(r, c, value);
+    }
+  }
   float get(int64_t r, int64_t c) const {
     float f = 0;
     to_fp32({bytes_.data() + (r * view_.cols + c) * size_bytes(view_.dtype), view_.dtype}, 1, &f);

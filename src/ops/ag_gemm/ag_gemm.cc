@@ -42,8 +42,8 @@ Problem Op::make_problem(const Arguments& arguments, Session& session, CountExch
   const std::vector<int64_t> same(session.topology().ranks, arguments.a.rows);
   const Problem problem = problem_of(arguments, same);
   if (arguments.rows.policy == Rows::Policy::same) return problem;
-  return problem_of(arguments, counts.exchange("row counts", arguments.a.rows,
-                                               problem.text() + " (own rows; counts are exchanged)"));
+  return problem_of(
+      arguments, counts.exchange("row counts", arguments.a.rows, problem.text() + " (own rows; counts are exchanged)"));
 }
 
 Plan Op::make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context) {

@@ -178,6 +178,54 @@ TEST(AgGemm, RepeatedCallsUnderDelaysAreBitwiseEqual) {
   EXPECT_EQ(first_error(outcomes), "");
 }
 
+// A call on data whose sums are not exact in fp32, so that any other order of the additions shows.
+std::vector<std::byte> inexact_result(Session& session, Operation& op, DataType dtype, const std::string& plan_json) {
+  const TestCall c{.rows = {70, 33, 0, 50}, .k = 300, .cols = {81}, .dtype = dtype, .plan_json = plan_json};
+  CallChecker checker(c, session.rank().value);
+  OwnedMatrix a(c.rows[session.rank().value], c.k, dtype), b(c.k, c.cols[0], dtype);
+  std::mt19937 random(static_cast<uint32_t>(100 + session.rank().value));
+  std::normal_distribution<double> normal;
+  for (OwnedMatrix* m : {&a, &b}) {
+    for (int64_t r = 0; r < m->view().rows; ++r) {
+      for (int64_t i = 0; i < m->view().cols; ++i) m->set(r, i, normal(random));
+    }
+  }
+  Arguments args = checker.arguments();
+  args.a = a.view();
+  args.b = {b.view()};
+  op.run(args);
+  return checker.out(0).bytes();
+}
+
+TEST(AgGemm, BitsOfInexactSumsDependNeitherOnThePlanNorOnTiming) {
+  Options options = test_options();
+  options.test_delay_us = 50;
+  std::vector<std::string> plans = {""};
+  for (const int64_t chunk_rows : {8, 33, 70}) {
+    for (const auto& [tile_rows, tile_cols] : {std::pair{128, 256}, std::pair{7, 9}, std::pair{32, 16}}) {
+      for (const bool is_fused : {true, false}) {
+        plans.push_back(to_json(PlanChoice{.chunk_rows = chunk_rows,
+                                           .is_fused = is_fused,
+                                           .tile_rows = tile_rows,
+                                           .tile_cols = tile_cols,
+                                           .raster_rows = is_fused ? 2 : 1,
+                                           .workers = is_fused ? 2 : 1,
+                                           .cursors = {.load_ahead = is_fused ? 1 : 0, .publish_behind = 1}}));
+      }
+    }
+  }
+  const auto outcomes = run_thread_cluster({2, 2}, options, [&](Session& session) {
+    Operation op(session);
+    for (const DataType dtype : {DataType::bf16, DataType::fp32}) {
+      const std::vector<std::byte> first = inexact_result(session, op, dtype, plans[0]);
+      for (const std::string& plan : plans) {
+        ASSERT_TRUE(inexact_result(session, op, dtype, plan) == first) << to_string(dtype) << " " << plan;
+      }
+    }
+  });
+  EXPECT_EQ(first_error(outcomes), "");
+}
+
 TEST(AgGemm, AnInputInTheUserAreaIsSentFromWhereItIs) {
   const auto outcomes = run_thread_cluster({2, 2}, test_options(), [](Session& session) {
     Operation op(session);

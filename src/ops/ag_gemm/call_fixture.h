@@ -91,6 +91,10 @@ class CallChecker {
     }
   }
   const OwnedMatrix& out(size_t w) const { return out_[w]; }
+  // The poison at first is NaN, as the results of an aborted call are.
+  void fill_results(double value) {
+    for (OwnedMatrix& out : out_) out.fill(value);
+  }
 
  private:
   void make_weight(int64_t w) {

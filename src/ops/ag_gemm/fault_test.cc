@@ -2,6 +2,7 @@
 // processes are tests of the Python front.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <thread>
@@ -59,6 +60,74 @@ TEST(AgGemmFault, RanksThatDisagreeOnTheFirstCallAllHearBothValues) {
     op.run(checker.arguments());
   });
   expect_everywhere(outcomes, {"K = 16", "K = 24"});
+}
+
+bool is_all_nan(const OwnedMatrix& m) {
+  for (int64_t r = 0; r < m.view().rows; ++r) {
+    for (int64_t c = 0; c < m.view().cols; ++c) {
+      if (!std::isnan(m.get(r, c))) return false;
+    }
+  }
+  return true;
+}
+
+// The call ends before anything moves, yet the results exist. A rank that hears of it before it has asked for them has
+// none.
+TEST(AgGemmFault, ResultsAreNaNWhenRanksDisagreeOrAnotherOneRefuses) {
+  for (const bool disagrees : {true, false}) {
+    std::vector<int> was_asked(4, 0), is_nan(4, 0);
+    const auto outcomes = run_thread_cluster({2, 2}, quick_options(), [&](Session& session) {
+      const size_t me = static_cast<size_t>(session.rank().value);
+      Operation op(session);
+      TestCall call = kCall;
+      if (disagrees && me == 1) call.k = 24;
+      CallChecker checker(call, session.rank().value);
+      checker.fill_results(1);
+      Arguments args = checker.arguments();
+      args.make_results = [&, make = args.make_results](const Problem& p) {
+        was_asked[me] = 1;
+        return make(p);
+      };
+      if (!disagrees && me == 1) {
+        args.b[0].rows = 15;
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the others are in the call by then
+      }
+      try {
+        op.run(args);
+      } catch (const Error&) {
+        is_nan[me] = is_all_nan(checker.out(0));
+        throw;
+      }
+    });
+    EXPECT_NE(first_error(outcomes), "");
+    EXPECT_EQ(is_nan, was_asked) << disagrees;
+    EXPECT_GT(std::count(was_asked.begin(), was_asked.end(), 1), 1) << disagrees;
+    EXPECT_TRUE(disagrees || was_asked[1] == 0);
+  }
+}
+
+TEST(AgGemmFault, ACallOnADeadCommunicatorAsksForNoResultsAndTouchesNone) {
+  const auto outcomes = run_thread_cluster({2, 2}, quick_options(), [&](Session& session) {
+    Operation op(session);
+    CallChecker first(kCall, session.rank().value);
+    Arguments bad = first.arguments();
+    if (session.rank() == Rank{1}) bad.b[0].rows = 15;
+    EXPECT_THROW(op.run(bad), Error);
+    while (!session.is_dead()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    CallChecker second(kCall, session.rank().value);
+    second.fill_results(1);
+    const std::vector<std::byte> before = second.out(0).bytes();
+    Arguments args = second.arguments();
+    bool was_asked = false;
+    args.make_results = [&](const Problem&) {
+      was_asked = true;
+      return Arguments::Results{{second.out(0).view()}, {}};
+    };
+    EXPECT_THROW(op.run(args), Error);
+    EXPECT_FALSE(was_asked);
+    EXPECT_EQ(second.out(0).bytes(), before);
+  });
+  EXPECT_EQ(first_error(outcomes), "");
 }
 
 TEST(AgGemmFault, OneRankThatRefusesTellsTheOthersWhy) {
@@ -128,6 +197,7 @@ TEST(AgGemmFault, ARankThatNeverCallsIsADeadlineThatNamesTheWord) {
     CallChecker first(kCall, session.rank().value);
     op.run(first.arguments());
     CallChecker second(kCall, session.rank().value);
+    second.fill_results(1);
     if (session.rank() == Rank{3}) {
       std::this_thread::sleep_for(std::chrono::seconds(2));
       session.throw_if_dead();

@@ -62,7 +62,8 @@ std::vector<RowSegment> row_segments(const RoleContext& context, const Execution
   std::vector<RowSegment> segments;
   if (rows.begin < own_begin) segments.push_back(gathered(rows.begin));
   const int64_t first_own = std::max(rows.begin, own_begin);
-  segments.push_back({first_own - rows.begin, element_at(x.operands->a, x.own_row(first_own), 0), s.buffers.pitch_bytes});
+  segments.push_back(
+      {first_own - rows.begin, element_at(x.operands->a, x.own_row(first_own), 0), s.buffers.pitch_bytes});
   if (own_end < rows.end) segments.push_back(gathered(own_end));
   return segments;
 }

@@ -31,7 +31,7 @@ struct PlanChoice {
 
 // Each number once: name and member, for reading and writing.
 template <class Choice, class Visit>
-  requires std::is_same_v<std::remove_const_t<Choice>, PlanChoice>
+requires std::is_same_v<std::remove_const_t<Choice>, PlanChoice>
 void for_each_field(Choice& c, Visit&& visit) {
   visit("chunk_rows", c.chunk_rows);
   visit("is_fused", c.is_fused);
@@ -47,7 +47,8 @@ using Candidate = CandidateOf<PlanChoice>;
 using Plan = PlanOf<PlanChoice>;
 
 // The best of all candidates. The shared part depends on agreed values only. Throws Error(invalid_argument) for a
-// problem that validate() refuses or that has not one row count a rank, and Error(resource) when no chunk size fits the flag area or the wire's fields.
+// problem that validate() refuses or that has not one row count a rank, and Error(resource) when no chunk size fits the
+// flag area or the wire's fields.
 Plan make_plan(const Problem& problem, const PlanContext& context);
 // A plan for a choice that the caller gives. Throws as make_plan() does, and Error(invalid_argument) naming the number
 // that cannot be.
