@@ -166,7 +166,7 @@ TEST(CommandQueue, EightProducersLoseDoubleAndTearNothing) {
   std::vector<CommandConsumer> consumers;
   std::vector<std::thread> threads;
   for (int p = 0; p < kProducers; ++p) {
-    rings.push_back(std::make_unique<CommandRing>(p % 2 == 0 ? 1024 : 32));
+    rings.push_back(std::make_unique<CommandRing>(p % 2 == 0 ? 1024 : 128));
     consumers.emplace_back(rings.back()->memory());
   }
   for (int p = 0; p < kProducers; ++p) {

@@ -95,7 +95,7 @@ TEST(WordSink, OlderEpochNeverLowersAWord) {
 
 // The relay role of a GPU rank, as a thread.
 TEST(ArrivalRing, RelayThreadGetsEveryArrivalInOrder) {
-  ArrivalRing ring(8);
+  ArrivalRing ring(64);
   constexpr uint32_t kArrivals = 5000;
   std::vector<Arrival> seen;
   std::thread relay([&] {
