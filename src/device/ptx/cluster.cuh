@@ -1,0 +1,25 @@
+// CTAs that run together and reach each other's shared memory.
+#pragma once
+
+#include "device/ptx/qualifier.cuh"
+
+namespace tilewire::ptx {
+
+TILEWIRE_DEVICE uint32_t cta_rank_in_cluster() {
+  uint32_t rank;
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// The address of the same place in the shared memory of CTA `rank` of the cluster.
+TILEWIRE_DEVICE uint32_t map_to_cta(uint32_t address, uint32_t rank) {
+  uint32_t mapped;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(mapped) : "r"(address), "r"(rank));
+  return mapped;
+}
+
+// All threads of the cluster, whole warps. Relaxed: it publishes no data (the release form is a full memory barrier).
+TILEWIRE_DEVICE void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+TILEWIRE_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+
+}  // namespace tilewire::ptx

@@ -1,0 +1,42 @@
+// Loads and stores that order others, and the fences between ordinary accesses and those of the copy engine and the
+// tensor cores (the async proxy).
+#pragma once
+
+#include "device/ptx/qualifier.cuh"
+
+namespace tilewire::ptx {
+
+TILEWIRE_DEVICE uint64_t load_acquire_gpu(const uint64_t* word) {
+  uint64_t value;
+  asm volatile("ld.acquire.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+}
+
+TILEWIRE_DEVICE uint64_t load_acquire_sys(const uint64_t* word) {
+  uint64_t value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+}
+
+// For words that are data themselves and order nothing, such as an abort word.
+TILEWIRE_DEVICE uint64_t load_relaxed_sys(const uint64_t* word) {
+  uint64_t value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+}
+
+TILEWIRE_DEVICE void store_release_gpu(uint64_t* word, uint64_t value) {
+  asm volatile("st.release.gpu.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+
+TILEWIRE_DEVICE void store_release_sys(uint64_t* word, uint64_t value) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+
+// In every thread that wrote shared memory the copy engine or a tensor core reads next, before the barrier.
+TILEWIRE_DEVICE void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
+// Between an acquire and copies that read what it made visible. The form for all state spaces is a full memory barrier.
+TILEWIRE_DEVICE void fence_async_global() { asm volatile("fence.proxy.async.global;" ::: "memory"); }
+
+}  // namespace tilewire::ptx

@@ -1,0 +1,84 @@
+// The plain GEMM: entry, role switch, and what a CTA does before and after its roles.
+#pragma once
+
+#include "device/tile/compute.cuh"
+#include "device/tile/load.cuh"
+#include "device/tile/plain_tiles.h"
+
+namespace tilewire {
+
+template <class FormType, class ElementType, bool kIsBNMajorValue>
+struct TileConfig {
+  using Form = FormType;
+  using Element = ElementType;  // of A, B and D
+  static constexpr bool kIsBNMajor = kIsBNMajorValue;
+};
+
+struct GemmParameters {
+  TileMaps<1> maps;
+  PlainTiles tiles;
+  int32_t stages_per_tile;  // at least 1
+};
+
+// For inputs that are there when the kernel starts.
+struct OpenGate {
+  template <class Role>
+  TILEWIRE_DEVICE void pass(const Role&, const typename Role::Work&) const {}
+};
+
+template <int kWeights>
+TILEWIRE_DEVICE void prefetch_maps(const TileMaps<kWeights>& maps) {
+  ptx::prefetch_tensor_map(&maps.a);
+  for (int32_t weight = 0; weight < kWeights; ++weight) {
+    ptx::prefetch_tensor_map(&maps.b[weight]);
+    ptx::prefetch_tensor_map(&maps.d[weight]);
+  }
+}
+
+// Barriers are ready and known to the whole cluster when this returns.
+template <class Form>
+TILEWIRE_DEVICE void enter_tiles(const SharedTiles<Form>& shared) {
+  using Plan = FormPlan<Form>;
+  if (threadIdx.x == 0) shared.barriers().init(Plan::kStageReleases);
+  __syncwarp();
+  if constexpr (Plan::kClusterCtas > 1) {
+    ptx::cluster_arrive_relaxed();
+    ptx::cluster_wait();
+  } else {
+    __syncthreads();
+  }
+}
+
+// Nobody leaves while the other CTA may write its shared memory or arrive on its barriers.
+template <class Form>
+TILEWIRE_DEVICE void leave_tiles() {
+  if constexpr (FormPlan<Form>::kClusterCtas > 1) {
+    __syncwarp();
+    ptx::cluster_arrive_relaxed();
+    ptx::cluster_wait();
+  }
+}
+
+template <class Config>
+__global__ void __launch_bounds__(kGemmThreads, 1) gemm_kernel(const __grid_constant__ GemmParameters parameters) {
+  using Form = typename Config::Form;
+  extern __shared__ __align__(1024) uint8_t memory[];
+  const SharedTiles<Form> shared(memory);
+  const uint32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroupThreads, 0);
+  const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+  const PlainTileRole role(parameters.tiles, SharedTiles<Form>::worker());
+  if (threadIdx.x == 32) prefetch_maps(parameters.maps);
+  enter_tiles(shared);
+  if (warpgroup == 0) {
+    ptx::lower_registers<kLoaderRegisters>();
+    if (warp == 0 && ptx::elect_one()) {
+      load_tiles<Config>(shared, parameters.maps, role, OpenGate{}, parameters.stages_per_tile);
+    }
+  } else {
+    ptx::raise_registers<kComputeRegisters>();
+    compute_tiles<Config>(shared, parameters.maps, role, warpgroup - 1, parameters.stages_per_tile);
+  }
+  leave_tiles<Form>();
+}
+
+}  // namespace tilewire

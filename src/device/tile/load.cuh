@@ -1,0 +1,66 @@
+// The loader: fills the stages of tile after tile, by one thread.
+#pragma once
+
+#include "device/ptx/tma.cuh"
+#include "device/tile/shared_tiles.cuh"
+
+namespace tilewire {
+
+constexpr uint16_t kBothCtas = 3;
+
+// A box that this CTA needs alone, or its part of what its cluster shares.
+template <bool kIsShared>
+TILEWIRE_DEVICE void load_box(uint32_t to, const CUtensorMap* map, uint32_t full, int32_t x, int32_t y) {
+  if constexpr (kIsShared) {
+    ptx::tma_load_multicast(to, map, full, x, y, kBothCtas);
+  } else {
+    ptx::tma_load(to, map, full, x, y);
+  }
+}
+
+template <class Form>
+TILEWIRE_DEVICE void load_a(const SharedTiles<Form>& shared, const CUtensorMap* map, uint32_t stage, uint32_t full,
+                            int32_t row, int32_t depth) {
+  constexpr bool kIsShared = FormPlan<Form>::kClusterColTiles > 1;
+  const int32_t part = kIsShared ? static_cast<int32_t>(shared.cta()) * (Form::kRows / 2) : 0;
+  load_box<kIsShared>(shared.a(stage) + part * kSwizzleBytes, map, full, depth, row + part);
+}
+
+// K-major B is one box; N-major B is panels of 64 columns. A shared one is split along the rows of the stored matrix.
+template <class Form, bool kIsBNMajor>
+TILEWIRE_DEVICE void load_b(const SharedTiles<Form>& shared, const CUtensorMap* map, uint32_t stage, uint32_t full,
+                            int32_t col, int32_t depth) {
+  constexpr bool kIsShared = FormPlan<Form>::kClusterRowTiles > 1;
+  constexpr int32_t kBoxRows = (kIsBNMajor ? kStageDepth : Form::kCols) / (kIsShared ? 2 : 1);
+  const int32_t part = kIsShared ? static_cast<int32_t>(shared.cta()) * kBoxRows : 0;
+  const uint32_t to = shared.b(stage) + part * kSwizzleBytes;
+  if constexpr (kIsBNMajor) {
+#pragma unroll
+    for (int32_t panel = 0; panel < Form::kCols / 64; ++panel) {
+      load_box<kIsShared>(to + panel * FormPlan<Form>::kBPanelBytes, map, full, col + 64 * panel, depth + part);
+    }
+  } else {
+    load_box<kIsShared>(to, map, full, depth, col + part);
+  }
+}
+
+// `gate.pass(role, work)` returns when what the work needs is there.
+template <class Config, class Maps, class Role, class Gate>
+TILEWIRE_DEVICE void load_tiles(const SharedTiles<typename Config::Form>& shared, const Maps& maps, Role role,
+                                Gate gate, int32_t stages_per_tile) {
+  using Form = typename Config::Form;
+  PipelineProducer<Form::kStages> pipe(shared.barriers());
+  for (typename Role::Work w; role.next(w);) {
+    gate.pass(role, w);
+    const TileOrigin at = shared.origin(w);
+    for (int32_t step = 0; step < stages_per_tile; ++step) {
+      const auto slot = pipe.acquire(FormPlan<Form>::kStageBytes);
+      load_a<Form>(shared, &maps.a, slot.stage, slot.full, at.row, step * kStageDepth);
+      load_b<Form, Config::kIsBNMajor>(shared, &maps.b[w.columns.weight], slot.stage, slot.full, at.col,
+                                       step * kStageDepth);
+      pipe.commit();
+    }
+  }
+}
+
+}  // namespace tilewire

@@ -1,0 +1,57 @@
+// Places in shared memory and in the matrices, of one CTA of a form. The only index math of the tile kernels.
+#pragma once
+
+#include "device/ptx/cluster.cuh"
+#include "device/sync/pipeline.cuh"
+#include "device/tile/tile_form.h"
+
+#include <cuda.h>
+
+namespace tilewire {
+
+// The tensor maps of a kernel: A, and B and D of each weight. Kernel parameters, never copied.
+template <int kWeights>
+struct TileMaps {
+  CUtensorMap a;
+  CUtensorMap b[kWeights];
+  CUtensorMap d[kWeights];
+};
+
+struct TileOrigin {
+  int32_t row;
+  int32_t col;
+};
+
+template <class Form>
+class SharedTiles {
+ public:
+  using Plan = FormPlan<Form>;
+
+  TILEWIRE_DEVICE explicit SharedTiles(const void* base) : base_(ptx::shared_address(base)) {
+    if constexpr (Plan::kClusterCtas > 1) cta_ = ptx::cta_rank_in_cluster();
+  }
+
+  TILEWIRE_DEVICE uint32_t a(uint32_t stage) const { return base_ + stage * Plan::kStageBytes; }
+  TILEWIRE_DEVICE uint32_t b(uint32_t stage) const { return a(stage) + Plan::kABytes; }
+  TILEWIRE_DEVICE uint32_t box(uint32_t group, uint32_t box) const {
+    return base_ + Plan::kBoxOffset + (group * Plan::kBoxes + box) * Plan::kBoxBytes;
+  }
+  TILEWIRE_DEVICE PipelineBarriers<Form::kStages> barriers() const { return {base_ + Plan::kBarrierOffset}; }
+
+  TILEWIRE_DEVICE uint32_t cta() const { return cta_; }  // in the cluster
+  TILEWIRE_DEVICE static int32_t worker() { return static_cast<int32_t>(blockIdx.x) / Plan::kClusterCtas; }
+
+  // Where the tile of this CTA begins in a work of its cluster.
+  template <class Work>
+  TILEWIRE_DEVICE TileOrigin origin(const Work& w) const {
+    const int32_t cta = static_cast<int32_t>(cta_);
+    return {static_cast<int32_t>(w.rows.begin) + (Plan::kClusterRowTiles > 1 ? cta * Form::kRows : 0),
+            static_cast<int32_t>(w.columns.begin) + (Plan::kClusterColTiles > 1 ? cta * Form::kCols : 0)};
+  }
+
+ private:
+  uint32_t base_;
+  uint32_t cta_ = 0;
+};
+
+}  // namespace tilewire

@@ -1,0 +1,89 @@
+// The epilogue of a warpgroup: accumulators to 16 bits, through a swizzled box in shared memory, to the output. Two
+// boxes alternate, and a store is not waited for until its box is needed again.
+#pragma once
+
+#include "device/ptx/control.cuh"
+#include "device/ptx/memory_order.cuh"
+#include "device/ptx/stmatrix.cuh"
+#include "device/ptx/tma.cuh"
+#include "device/tile/shared_tiles.cuh"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstring>
+#include <type_traits>
+
+namespace tilewire {
+
+// Named barriers of a tile kernel; 0 is __syncthreads.
+constexpr uint32_t kStoreBarrier = 1;  // and 2: one a computing warpgroup
+constexpr uint32_t kTurnBarrier = 3;   // and 4
+
+template <class Element>
+TILEWIRE_DEVICE uint32_t pack_pair(float low, float high) {
+  uint32_t bits;
+  if constexpr (std::is_same_v<Element, __nv_bfloat16>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    memcpy(&bits, &pair, sizeof(bits));
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    memcpy(&bits, &pair, sizeof(bits));
+  }
+  return bits;
+}
+
+template <class Config>
+class TileStore {
+ public:
+  using Form = typename Config::Form;
+  using Plan = FormPlan<Form>;
+  static constexpr int32_t kBoxesPerBlock = Form::kCols / Form::kBoxCols;
+
+  TILEWIRE_DEVICE TileStore(const SharedTiles<Form>& shared, uint32_t group) : shared_(shared), group_(group) {}
+
+  // One block of 64 rows whose first element belongs at `at`. Past the edges of the output nothing is written.
+  TILEWIRE_DEVICE void store_block(const float (&block)[Form::kCols / 2], const CUtensorMap* map, TileOrigin at) {
+#pragma unroll
+    for (int32_t i = 0; i < kBoxesPerBlock; ++i) {
+      store_box(&block[i * Form::kBoxCols / 2], map, {at.row, at.col + i * Form::kBoxCols});
+    }
+  }
+
+  // Before the shared memory goes away.
+  TILEWIRE_DEVICE void finish() const {
+    if (is_leader()) ptx::bulk_wait_read<0>();
+  }
+
+ private:
+  TILEWIRE_DEVICE static bool is_leader() { return threadIdx.x % kWarpgroupThreads == 0; }
+
+  TILEWIRE_DEVICE void store_box(const float* values, const CUtensorMap* map, TileOrigin at) {
+    const uint32_t box = shared_.box(group_, next_box_);
+    next_box_ ^= 1;
+    if (is_leader()) ptx::bulk_wait_read<Plan::kBoxes - 1>();
+    ptx::named_barrier_sync(kStoreBarrier + group_, kWarpgroupThreads);
+    const uint32_t lane = threadIdx.x % 32, row = threadIdx.x % kWarpgroupThreads / 32 * 16 + lane % 16;
+    const uint32_t swizzle = Form::kBoxCols == 64 ? row % 8 : row / 2 % 4;
+    const uint32_t line = box + row * Form::kBoxCols * kElementBytes;
+#pragma unroll
+    for (uint32_t i = 0; i < Form::kBoxCols / 16; ++i) {
+      const float* v = values + 8 * i;
+      ptx::stmatrix_x4(line + ((2 * i + lane / 16) ^ swizzle) * 16, pack(v[0], v[1]), pack(v[2], v[3]),
+                       pack(v[4], v[5]), pack(v[6], v[7]));
+    }
+    ptx::fence_async_shared();
+    ptx::named_barrier_sync(kStoreBarrier + group_, kWarpgroupThreads);
+    if (is_leader()) {
+      ptx::tma_store(map, box, at.col, at.row);
+      ptx::bulk_commit();
+    }
+  }
+  TILEWIRE_DEVICE static uint32_t pack(float low, float high) { return pack_pair<typename Config::Element>(low, high); }
+
+  const SharedTiles<Form>& shared_;
+  uint32_t group_;
+  uint32_t next_box_ = 0;
+};
+
+}  // namespace tilewire

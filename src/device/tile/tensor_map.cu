@@ -1,0 +1,76 @@
+#include "device/tile/tensor_map.cuh"
+
+#include "device/cuda_check.cuh"
+
+#include <tilewire/error.h>
+
+#include <string>
+
+namespace tilewire {
+
+namespace {
+
+constexpr int64_t kCopyAlignmentBytes = 16;
+constexpr int64_t kMaxExtent = int64_t{1} << 31;
+constexpr int kDriverVersion = 12000;  // the first whose encoder knows everything asked for here
+
+using Encode = decltype(&cuTensorMapEncodeTiled);
+
+// Through the runtime, so that nothing links against the driver.
+Encode find_encoder() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  check_cuda(
+      cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kDriverVersion, cudaEnableDefault, &result),
+      "looking up cuTensorMapEncodeTiled");
+  if (result != cudaDriverEntryPointSuccess || function == nullptr) {
+    throw Error(ErrorKind::unavailable,
+                {.what = "the CUDA driver has no cuTensorMapEncodeTiled", .limit = "a driver for CUDA 12.0 or newer"});
+  }
+  return reinterpret_cast<Encode>(function);
+}
+
+void check_matrix(const char* name, const DeviceMatrix& m) {
+  const auto fail = [&](const std::string& what, const std::string& values, const std::string& limit) {
+    throw Error(ErrorKind::invalid_argument, {.what = std::string(name) + what, .values = values, .limit = limit});
+  };
+  if (m.type == DataType::fp32) fail(" has elements of 32 bits", to_string(m.type), "bf16 or fp16");
+  if (m.rows < 1 || m.cols < 1 || m.rows >= kMaxExtent || m.cols >= kMaxExtent) {
+    fail(" has a size that a tensor map cannot have",
+         "rows = " + std::to_string(m.rows) + ", cols = " + std::to_string(m.cols), "1 to 2^31 - 1");
+  }
+  if (reinterpret_cast<uintptr_t>(m.data) % kCopyAlignmentBytes != 0) {
+    fail(" is misaligned", "address % 16 = " + std::to_string(reinterpret_cast<uintptr_t>(m.data) % 16),
+         "a multiple of 16 bytes");
+  }
+  if (m.pitch_bytes % kCopyAlignmentBytes != 0 || m.pitch_bytes < m.cols * size_bytes(m.type)) {
+    fail(" has a pitch that the copy engine cannot follow", "pitch_bytes = " + std::to_string(m.pitch_bytes),
+         "a multiple of 16, and no shorter than a row");
+  }
+}
+
+}  // namespace
+
+CUtensorMap encode_tensor_map(const char* name, const DeviceMatrix& matrix, TensorBox box) {
+  static const Encode encode = find_encoder();
+  check_matrix(name, matrix);
+  const cuuint64_t extent[2] = {static_cast<cuuint64_t>(matrix.cols), static_cast<cuuint64_t>(matrix.rows)};
+  const cuuint64_t pitch[1] = {static_cast<cuuint64_t>(matrix.pitch_bytes)};
+  const cuuint32_t size[2] = {static_cast<cuuint32_t>(box.cols), static_cast<cuuint32_t>(box.rows)};
+  const cuuint32_t stride[2] = {1, 1};
+  const auto type = matrix.type == DataType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+  const auto swizzle = box.cols == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
+  CUtensorMap map;
+  const CUresult result =
+      encode(&map, type, 2, const_cast<void*>(matrix.data), extent, pitch, size, stride, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    throw Error(ErrorKind::internal,
+                {.what = std::string("the driver refused the tensor map of ") + name,
+                 .values = "error " + std::to_string(static_cast<int>(result)) +
+                           ", rows = " + std::to_string(matrix.rows) + ", cols = " + std::to_string(matrix.cols)});
+  }
+  return map;
+}
+
+}  // namespace tilewire

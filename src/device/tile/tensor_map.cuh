@@ -1,0 +1,32 @@
+// Tensor maps: how the copy engine sees a matrix in device memory. Host code.
+#pragma once
+
+#include <cuda.h>
+#include <tilewire/data_type.h>
+
+#include <cstdint>
+
+namespace tilewire {
+
+// Row-major, 16-bit elements. `data` is 16-byte aligned and the pitch a multiple of 16 bytes; `rows` and `cols` are
+// free below 2^31.
+struct DeviceMatrix {
+  const void* data = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t pitch_bytes = 0;
+  DataType type = DataType::bf16;
+};
+
+// The part that one copy moves: at most 256 rows, and 64 or 32 columns, swizzled over their 128 or 64 bytes.
+struct TensorBox {
+  int32_t rows;
+  int32_t cols;
+};
+
+// `name` stands in errors: "a". What lies outside the matrix is read as zero and not written, but for the 16 bytes in
+// which a row ends: those are written whole. Throws
+// Error(invalid_argument) for a matrix that the copy engine cannot address, Error(unavailable) without a driver.
+CUtensorMap encode_tensor_map(const char* name, const DeviceMatrix& matrix, TensorBox box);
+
+}  // namespace tilewire

@@ -1,0 +1,133 @@
+// The forms in which output tiles are computed, and all numbers that follow from a form: one source for the kernels,
+// for their launch and for the choice between them. Measured choices; docs/results has the figures.
+//
+// A CTA has three warpgroups: one that loads and has warps to spare, two that compute. In a cooperative form both work
+// on one tile; in a ping-pong form each has a tile of its own, and one stores while the other computes.
+// CTAs of a cluster have tiles beside each other and share one operand: stacked ones (along the rows) share B, CTAs in
+// a line (along the columns) share A. Each loads its part of it for all.
+#pragma once
+
+#include <cstdint>
+
+namespace tilewire {
+
+enum class ClusterShape : uint8_t { single, stacked_pair, pair_in_line };
+
+struct Cooperative128x256 {
+  static constexpr const char* kName = "cooperative_128x256";
+  static constexpr int32_t kRows = 128, kCols = 256, kStages = 4;
+  static constexpr ClusterShape kCluster = ClusterShape::stacked_pair;
+  static constexpr bool kIsPingPong = false;
+  static constexpr int32_t kBoxCols = 64;  // columns that the epilogue stores at once: 64 or 32
+  static constexpr int32_t kExposedClocks = 2600;
+  static constexpr double kTraffic = 1.0;
+};
+
+struct PingPong128x192 {
+  static constexpr const char* kName = "ping_pong_128x192";
+  static constexpr int32_t kRows = 128, kCols = 192, kStages = 5;
+  static constexpr ClusterShape kCluster = ClusterShape::stacked_pair;
+  static constexpr bool kIsPingPong = true;
+  static constexpr int32_t kBoxCols = 32;
+  static constexpr int32_t kExposedClocks = 550;
+  static constexpr double kTraffic = 1.0;
+};
+
+struct PingPong128x128 {
+  static constexpr const char* kName = "ping_pong_128x128";
+  static constexpr int32_t kRows = 128, kCols = 128, kStages = 6;
+  static constexpr ClusterShape kCluster = ClusterShape::pair_in_line;
+  static constexpr bool kIsPingPong = true;
+  static constexpr int32_t kBoxCols = 64;
+  static constexpr int32_t kExposedClocks = 550;
+  static constexpr double kTraffic = 1.04;
+};
+
+struct PingPong64x128 {
+  static constexpr const char* kName = "ping_pong_64x128";
+  static constexpr int32_t kRows = 64, kCols = 128, kStages = 8;
+  static constexpr ClusterShape kCluster = ClusterShape::single;
+  static constexpr bool kIsPingPong = true;
+  static constexpr int32_t kBoxCols = 64;
+  static constexpr int32_t kExposedClocks = 550;
+  static constexpr double kTraffic = 1.15;
+};
+
+// Columns of a row of shared memory and steps of K in a stage: 128 bytes, the width of the swizzle.
+constexpr int32_t kStageDepth = 64;
+constexpr int32_t kElementBytes = 2;
+constexpr int32_t kSwizzleBytes = kStageDepth * kElementBytes;
+constexpr int32_t kMmaRows = 64;
+constexpr int32_t kMmaDepth = 16;
+constexpr int32_t kWarpgroupThreads = 128;
+constexpr int32_t kGemmThreads = 3 * kWarpgroupThreads;
+constexpr int32_t kComputeGroups = 2;
+constexpr int32_t kLoaderRegisters = 40;
+constexpr int32_t kComputeRegisters = 232;
+constexpr int32_t kMaxSharedBytes = 232448;
+
+// What follows from a form. Shared memory: stages (A, then B) | boxes of the epilogue | barriers.
+template <class Form>
+struct FormPlan {
+  static constexpr int32_t kClusterRowTiles = Form::kCluster == ClusterShape::stacked_pair ? 2 : 1;
+  static constexpr int32_t kClusterColTiles = Form::kCluster == ClusterShape::pair_in_line ? 2 : 1;
+  static constexpr int32_t kClusterCtas = kClusterRowTiles * kClusterColTiles;
+
+  static constexpr int32_t kGroupsPerTile = Form::kIsPingPong ? 1 : kComputeGroups;
+  static constexpr int32_t kGroupRows = Form::kRows / kGroupsPerTile;
+  static constexpr int32_t kGroupBlocks = kGroupRows / kMmaRows;
+
+  static constexpr int32_t kABytes = Form::kRows * kSwizzleBytes;
+  static constexpr int32_t kBBytes = Form::kCols * kSwizzleBytes;
+  static constexpr int32_t kStageBytes = kABytes + kBBytes;
+  static constexpr int32_t kBPanelBytes = kStageDepth * kSwizzleBytes;  // N-major B: 64 columns
+  static constexpr int32_t kStageReleases = kGroupsPerTile * kWarpgroupThreads / 32 * kClusterCtas;
+
+  static constexpr int32_t kBoxes = 2;  // of each warpgroup
+  static constexpr int32_t kBoxBytes = kMmaRows * Form::kBoxCols * kElementBytes;
+
+  static constexpr int32_t kBoxOffset = Form::kStages * kStageBytes;
+  static constexpr int32_t kBarrierOffset = kBoxOffset + kComputeGroups * kBoxes * kBoxBytes;
+  static constexpr int32_t kSharedBytes = kBarrierOffset + 16 * Form::kStages;
+
+  static_assert(Form::kRows == kGroupsPerTile * kGroupBlocks * kMmaRows);
+  static_assert(Form::kCols % Form::kBoxCols == 0 && Form::kCols % 64 == 0);
+  static_assert(Form::kBoxCols == 64 || Form::kBoxCols == 32);
+  static_assert(kSharedBytes <= kMaxSharedBytes);
+};
+
+// The same for code that looks at several forms.
+struct FormNumbers {
+  const char* name;
+  int32_t rows, cols;  // of a tile
+  int32_t cluster_row_tiles, cluster_col_tiles;
+  int32_t box_cols;
+  int32_t shared_bytes;
+  int32_t exposed_clocks;  // of a tile, that no other work hides
+  double traffic;          // what reading more bytes a flop costs
+
+  constexpr int32_t cluster_ctas() const { return cluster_row_tiles * cluster_col_tiles; }
+  constexpr int32_t work_rows() const { return rows * cluster_row_tiles; }  // of the tiles of a cluster together
+  constexpr int32_t work_cols() const { return cols * cluster_col_tiles; }
+};
+
+template <class Form>
+constexpr FormNumbers form_numbers() {
+  using Plan = FormPlan<Form>;
+  return {Form::kName,    Form::kRows,        Form::kCols,          Plan::kClusterRowTiles, Plan::kClusterColTiles,
+          Form::kBoxCols, Plan::kSharedBytes, Form::kExposedClocks, Form::kTraffic};
+}
+
+// Clocks that the busiest SM needs by the two-term model: rounds of tiles, each its matrix work (4096 flop a clock) and
+// what it exposes.
+constexpr double model_clocks(const FormNumbers& form, int64_t rows, int64_t cols, int64_t depth, int32_t sms) {
+  const int64_t row_works = (rows + form.work_rows() - 1) / form.work_rows();
+  const int64_t col_works = (cols + form.work_cols() - 1) / form.work_cols();
+  const int64_t workers = sms / form.cluster_ctas() > 0 ? sms / form.cluster_ctas() : 1;
+  const int64_t rounds = (row_works * col_works + workers - 1) / workers;
+  const int64_t steps = (depth + kStageDepth - 1) / kStageDepth;
+  const double step_clocks = 2.0 * form.rows * form.cols * kStageDepth / 4096;
+  return static_cast<double>(rounds) * (static_cast<double>(steps) * step_clocks * form.traffic + form.exposed_clocks);
+}
+
+}  // namespace tilewire
