@@ -48,7 +48,7 @@ def all_gather_matmul(
     Raises `InvalidArgument` for what this rank's checks refuse (the other ranks get `Refused` with the same text; when
     all refuse, the communicator stays usable), `Mismatch` naming the ranks and both values, `DeadlineError`,
     `PeerLost`, `Aborted`, `ResourceError`, `Closed`. After any but `InvalidArgument` the communicator is dead and the
-    results are NaN.
+    results are NaN; a call on a communicator that is dead already leaves `out` as it is.
     """
     comm = default_communicator(comm)
     with comm._refusing(_OP):

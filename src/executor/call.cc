@@ -12,7 +12,7 @@
 namespace tilewire {
 namespace {
 
-constexpr RoleName kCallRole{.name = "call", .number = 0, .worker = 0};
+constexpr RoleName kCallRole{.name = "call", .worker = 0};
 
 // Runs one of the call roles: local members by a store, the others by a command.
 template <class Role, class Prepare>

@@ -9,7 +9,7 @@
 namespace tilewire {
 namespace {
 
-constexpr RoleName kRelayRole{.name = "relay", .number = 63, .worker = 0};
+constexpr RoleName kRelayRole{.name = "relay", .worker = 0};
 // No bell rings for the ring: the nap bounds how late an arrival is seen.
 constexpr std::chrono::microseconds kNap{50};
 
@@ -45,7 +45,7 @@ void RelayThread::tell(const char* what) noexcept {
 
 void RelayThread::run(const CallSite& site) {
   Arena& arena = session_.arena();
-  const TestDelay delay(session_.options().test_delay_us, site.epoch, session_.rank(), kRelayRole.number * 64);
+  const TestDelay delay = test_delay(session_, site, kRelayRole);
   TraceRing* trace = session_.trace_ring(kRelayRole.name, 0);
   WaitOptions options = session_.wait_options();
   options.max_sleep = kNap;

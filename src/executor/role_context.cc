@@ -9,21 +9,18 @@
 #include "schedule/word_text.h"
 
 namespace tilewire {
-namespace {
 
-// Another one for each role and worker.
-int32_t delay_number(RoleName role) {
-  return static_cast<int32_t>(hash64(fmt::format("{} {}", role.name, role.worker)) & 0x7fffffff);
+TestDelay test_delay(const Session& session, const CallSite& site, RoleName role) {
+  const auto number = static_cast<int32_t>(hash64(fmt::format("{} {}", role.name, role.worker)) & 0x7fffffff);
+  return TestDelay(session.options().test_delay_us, site.epoch, session.rank(), number);
 }
-
-}  // namespace
 
 RoleContext::RoleContext(Session& session, const CallSite& site, RoleName role)
     : session_(session),
       site_(site),
       role_(role),
       waiter_(session.arena().base(), session.wait_options()),
-      test_delay_(session.options().test_delay_us, site.epoch, session.rank(), delay_number(role)),
+      test_delay_(test_delay(session, site, role)),
       trace_(session.trace_ring(role.name, role.worker)) {}
 
 bool RoleContext::is_ready(Need need) const {

@@ -30,9 +30,11 @@ struct CallSite {
 
 struct RoleName {
   const char* name = "";
-  int32_t number = 0;  // of the role, for test delays and tracks
   int32_t worker = 0;
 };
+
+// Random delays of its own for each role and worker of a call; off unless the option test_delay_us is set.
+TestDelay test_delay(const Session& session, const CallSite& site, RoleName role);
 
 class RoleContext {
  public:
