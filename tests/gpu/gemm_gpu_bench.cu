@@ -1,6 +1,8 @@
-// The compute role alone against cuBLAS: gemm_gpu_bench [FILE.json COMMIT DATE] [--forms]. Random data, three operand
-// sets in rotation, blocks of launches of the two alternating, medians over rounds. --forms measures every form by
-// itself.
+// The compute role alone against cuBLAS: gemm_gpu_bench [FILE.json COMMIT DATE] [--forms | --gated]. Random data, three
+// operand sets in rotation, blocks of launches of the two alternating, medians over rounds. --forms measures every form
+// by itself; --gated measures the kernel with a wait for a flag a tile (set beforehand), deadline and abort look in
+// place, against the plain one.
+#include "gated_gemm.cuh"
 #include "gemm_check.cuh"
 
 #include <cublas_v2.h>
@@ -8,7 +10,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <functional>
 #include <memory>
@@ -114,17 +115,52 @@ Row measure(const Size& size, const FormNumbers* form, Cublas& cublas, Stopwatch
   return {size, ours[0].form().name, median(ours_us), median(cublas_us), median(ratios), *low, *high};
 }
 
+// The plain kernel is the baseline here.
+Row measure_gated(const Size& size, Stopwatch& watch) {
+  std::vector<std::unique_ptr<GemmCase<__nv_bfloat16>>> sets;
+  std::vector<Gemm> gemms;
+  for (int i = 0; i < kSets; ++i) {
+    sets.push_back(std::make_unique<GemmCase<__nv_bfloat16>>(size.rows, size.cols, size.depth, false, 0));
+    sets.back()->fill(Content::random, static_cast<uint32_t>(i));
+    gemms.emplace_back(sets.back()->problem());
+  }
+  DeviceBuffer<uint64_t> flags(1024), abort_word(1);
+  flags.fill_bytes(1);
+  abort_word.fill_bytes(0);
+  FaultRecord* fault = nullptr;
+  check_cuda(cudaMallocHost(&fault, sizeof(FaultRecord)), "allocating pinned memory");
+  *fault = FaultRecord{};
+  const WaitLimits limits{abort_word.data(), fault, 1'000'000'000, 1, 0, 0};
+  const auto run_gated = [&](int i) { launch_gated(gemms[i % kSets], limits, flags.data(), nullptr); };
+  const auto run_plain = [&](int i) { gemms[i % kSets].launch(nullptr); };
+  const double guess_us = (watch.measure(3, run_plain), watch.measure(5, run_plain));
+  const int count = std::clamp(static_cast<int>(kBlockUs / guess_us), 20, 100);
+  std::vector<double> gated_us, plain_us, ratios;
+  for (int round = -1; round < kRounds; ++round) {
+    const double plain = watch.measure(count, run_plain), gated = watch.measure(count, run_gated);
+    if (round < 0) continue;
+    gated_us.push_back(gated);
+    plain_us.push_back(plain);
+    ratios.push_back(plain / gated);
+  }
+  if (fault->state != FaultRecord::kNone) throw std::runtime_error("a wait expired in the bench");
+  cudaFreeHost(fault);
+  const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
+  return {size, gemms[0].form().name, median(gated_us), median(plain_us), median(ratios), *low, *high};
+}
+
 void print(const Row& r) {
   const double flop =
       2.0 * static_cast<double>(r.size.rows) * static_cast<double>(r.size.cols) * static_cast<double>(r.size.depth);
-  std::printf("%6lld x %6lld x %6lld  %-20s %9.1f us %6.1f TFLOP/s   cuBLAS %9.1f us   ratio %.3f (%.3f to %.3f)\n",
+  std::printf("%6lld x %6lld x %6lld  %-20s %9.1f us %6.1f TFLOP/s   baseline %9.1f us   ratio %.3f (%.3f to %.3f)\n",
               static_cast<long long>(r.size.rows), static_cast<long long>(r.size.cols),
               static_cast<long long>(r.size.depth), r.form.c_str(), r.ours_us, flop / r.ours_us / 1e6, r.baseline_us,
               r.ratio, r.low, r.high);
   std::fflush(stdout);
 }
 
-void write_json(const std::string& path, const char* commit, const char* date, const std::vector<Row>& rows) {
+void write_json(const std::string& path, const char* commit, const char* date, const std::vector<Row>& rows,
+                bool is_gated) {
   cudaDeviceProp properties{};
   check_cuda(cudaGetDeviceProperties(&properties, 0), "asking for the GPU's name");
   std::ofstream out(path);
@@ -133,20 +169,21 @@ void write_json(const std::string& path, const char* commit, const char* date, c
   for (size_t i = 0; i < rows.size(); ++i) {
     const Row& r = rows[i];
     char line[512];
-    std::snprintf(
-        line, sizeof(line),
-        "    {\"bench\": \"compute_role\", \"op\": \"ag_gemm\", \"shape\": \"%lldx%lldx%lld\", \"form\": \"%s\", "
-        "\"ours\": %.2f, \"baseline\": %.2f, \"baseline_name\": \"cublasGemmEx\", \"unit\": \"us\", "
-        "\"ratio\": %.4f, \"ratio_low\": %.4f, \"ratio_high\": %.4f}",
-        static_cast<long long>(r.size.rows), static_cast<long long>(r.size.cols), static_cast<long long>(r.size.depth),
-        r.form.c_str(), r.ours_us, r.baseline_us, r.ratio, r.low, r.high);
+    std::snprintf(line, sizeof(line),
+                  "    {\"bench\": \"%s\", \"op\": \"ag_gemm\", \"shape\": \"%lldx%lldx%lld\", \"form\": \"%s\", "
+                  "\"ours\": %.2f, \"baseline\": %.2f, \"baseline_name\": \"%s\", \"unit\": \"us\", "
+                  "\"ratio\": %.4f, \"ratio_low\": %.4f, \"ratio_high\": %.4f}",
+                  is_gated ? "compute_role_gated" : "compute_role", static_cast<long long>(r.size.rows),
+                  static_cast<long long>(r.size.cols), static_cast<long long>(r.size.depth), r.form.c_str(), r.ours_us,
+                  r.baseline_us, is_gated ? "plain kernel" : "cublasGemmEx", r.ratio, r.low, r.high);
     out << line << (i + 1 < rows.size() ? ",\n" : "\n");
   }
   out << "  ]\n}\n";
 }
 
 int run(int count, char** words) {
-  const bool all_forms = count > 1 && std::strcmp(words[count - 1], "--forms") == 0;
+  const std::string option = count > 1 ? words[count - 1] : "";
+  const bool all_forms = option == "--forms", is_gated = option == "--gated";
   Cublas cublas;
   Stopwatch watch;
   std::vector<Row> rows;
@@ -156,14 +193,14 @@ int run(int count, char** words) {
       for (const FormNumbers& form : gemm_forms()) print(measure(size, &form, cublas, watch));
       continue;
     }
-    rows.push_back(measure(size, nullptr, cublas, watch));
+    rows.push_back(is_gated ? measure_gated(size, watch) : measure(size, nullptr, cublas, watch));
     print(rows.back());
     log_sum += std::log(rows.back().ratio);
     worst = std::min(worst, rows.back().ratio);
   }
   if (all_forms) return 0;
   std::printf("geometric mean %.4f, worst %.4f\n", std::exp(log_sum / static_cast<double>(rows.size())), worst);
-  if (count >= 4) write_json(words[1], words[2], words[3], rows);
+  if (count >= 4) write_json(words[1], words[2], words[3], rows, is_gated);
   return 0;
 }
 

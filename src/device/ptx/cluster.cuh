@@ -18,6 +18,21 @@ TILEWIRE_DEVICE uint32_t map_to_cta(uint32_t address, uint32_t rank) {
   return mapped;
 }
 
+// Shared memory of any CTA of the cluster; the address is from map_to_cta.
+TILEWIRE_DEVICE void store_in_cluster(uint32_t cluster_address, uint32_t value) {
+  asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(cluster_address), "r"(value) : "memory");
+}
+TILEWIRE_DEVICE void fence_cluster() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
+
+TILEWIRE_DEVICE uint32_t load_shared(uint32_t address) {
+  uint32_t value;
+  asm volatile("ld.volatile.shared::cta.u32 %0, [%1];" : "=r"(value) : "r"(address) : "memory");
+  return value;
+}
+TILEWIRE_DEVICE void store_shared(uint32_t address, uint32_t value) {
+  asm volatile("st.volatile.shared::cta.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
+}
+
 // All threads of the cluster, whole warps. Relaxed: it publishes no data (the release form is a full memory barrier).
 TILEWIRE_DEVICE void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 TILEWIRE_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }

@@ -57,7 +57,8 @@ TILEWIRE_DEVICE bool next_own(Role& role, typename Role::Work& w, uint32_t other
   return role.next(w);
 }
 
-template <class Config, class Maps, class Role>
+// kMayGiveUp: that of the loader's gate.
+template <class Config, bool kMayGiveUp, class Maps, class Role>
 TILEWIRE_DEVICE void compute_tiles(const SharedTiles<typename Config::Form>& shared, const Maps& maps, Role role,
                                    uint32_t group, int32_t stages_per_tile) {
   using Form = typename Config::Form;
@@ -80,10 +81,11 @@ TILEWIRE_DEVICE void compute_tiles(const SharedTiles<typename Config::Form>& sha
     turn.pass();
     ptx::wgmma_wait<0>();
     pipe.release();
+    const uint32_t mark = kMayGiveUp ? shared.mark() : 0;
     const TileOrigin at = shared.origin(w);
 #pragma unroll
     for (int32_t block = 0; block < Plan::kGroupBlocks; ++block) {
-      store.store_block(sums[block], &maps.d[w.columns.weight], {at.row + group_row + block * kMmaRows, at.col});
+      store.store_block(sums[block], &maps.d[w.columns.weight], {at.row + group_row + block * kMmaRows, at.col}, mark);
     }
   }
   store.finish();

@@ -119,8 +119,10 @@ void Gemm::plan_tiles(const GemmProblem& problem, int64_t depth) {
   ctas_ = tiles_.workers * form_->cluster_ctas();
 }
 
+GemmParameters Gemm::parameters() const { return {{a_, {b_}, {d_}}, tiles_, stages_per_tile_}; }
+
 void Gemm::launch(cudaStream_t stream) const {
-  GemmParameters parameters{{a_, {b_}, {d_}}, tiles_, stages_per_tile_};
+  GemmParameters parameters = this->parameters();
   void* arguments[] = {&parameters};
   const Launch launch(*form_, ctas_, stream);
   check_cuda(cudaLaunchKernelExC(&launch.config, kernel_, arguments), std::string("launching ") + form_->name);

@@ -12,6 +12,8 @@
 
 namespace tilewire {
 
+struct GemmParameters;  // device/tile/gemm_kernel.cuh
+
 struct GemmProblem {
   DeviceMatrix a;  // [rows, depth]
   DeviceMatrix b;  // [cols, depth], or [depth, cols] with is_b_n_major
@@ -34,6 +36,9 @@ class Gemm {
 
   // Any thread; the device of the constructor must be current. Throws Error(internal) if the launch fails.
   void launch(cudaStream_t stream) const;
+
+  // What the kernel is given, for kernels that do the same work behind a gate.
+  GemmParameters parameters() const;
 
   const FormNumbers& form() const { return *form_; }
   int32_t ctas() const { return ctas_; }

@@ -22,8 +22,11 @@ struct GemmParameters {
 
 // For inputs that are there when the kernel starts.
 struct OpenGate {
+  static constexpr bool kMayGiveUp = false;
   template <class Role>
-  TILEWIRE_DEVICE void pass(const Role&, const typename Role::Work&) const {}
+  TILEWIRE_DEVICE bool pass(const Role&, const typename Role::Work&) const {
+    return true;
+  }
 };
 
 template <int kWeights>
@@ -39,7 +42,10 @@ TILEWIRE_DEVICE void prefetch_maps(const TileMaps<kWeights>& maps) {
 template <class Form>
 TILEWIRE_DEVICE void enter_tiles(const SharedTiles<Form>& shared) {
   using Plan = FormPlan<Form>;
-  if (threadIdx.x == 0) shared.barriers().init(Plan::kStageReleases);
+  if (threadIdx.x == 0) {
+    shared.clear_mark();
+    shared.barriers().init(Plan::kStageReleases);
+  }
   __syncwarp();
   if constexpr (Plan::kClusterCtas > 1) {
     ptx::cluster_arrive_relaxed();
@@ -59,26 +65,30 @@ TILEWIRE_DEVICE void leave_tiles() {
   }
 }
 
-template <class Config>
-__global__ void __launch_bounds__(kGemmThreads, 1) gemm_kernel(const __grid_constant__ GemmParameters parameters) {
-  using Form = typename Config::Form;
-  extern __shared__ __align__(1024) uint8_t memory[];
-  const SharedTiles<Form> shared(memory);
+// The loading and the computing roles of a kernel of kGemmThreads threads, from entry to exit.
+template <class Config, class Maps, class Role, class Gate>
+TILEWIRE_DEVICE void run_gemm_roles(const SharedTiles<typename Config::Form>& shared, const Maps& maps,
+                                    const Role& role, const Gate& gate, int32_t stages_per_tile) {
   const uint32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroupThreads, 0);
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-  const PlainTileRole role(parameters.tiles, SharedTiles<Form>::worker());
-  if (threadIdx.x == 32) prefetch_maps(parameters.maps);
+  if (threadIdx.x == 32) prefetch_maps(maps);
   enter_tiles(shared);
   if (warpgroup == 0) {
     ptx::lower_registers<kLoaderRegisters>();
-    if (warp == 0 && ptx::elect_one()) {
-      load_tiles<Config>(shared, parameters.maps, role, OpenGate{}, parameters.stages_per_tile);
-    }
+    if (warp == 0 && ptx::elect_one()) load_tiles<Config>(shared, maps, role, gate, stages_per_tile);
   } else {
     ptx::raise_registers<kComputeRegisters>();
-    compute_tiles<Config>(shared, parameters.maps, role, warpgroup - 1, parameters.stages_per_tile);
+    compute_tiles<Config, Gate::kMayGiveUp>(shared, maps, role, warpgroup - 1, stages_per_tile);
   }
-  leave_tiles<Form>();
+  leave_tiles<typename Config::Form>();
+}
+
+template <class Config>
+__global__ void __launch_bounds__(kGemmThreads, 1) gemm_kernel(const __grid_constant__ GemmParameters parameters) {
+  using Shared = SharedTiles<typename Config::Form>;
+  extern __shared__ __align__(1024) uint8_t memory[];
+  const PlainTileRole role(parameters.tiles, Shared::worker());
+  run_gemm_roles<Config>(Shared(memory), parameters.maps, role, OpenGate{}, parameters.stages_per_tile);
 }
 
 }  // namespace tilewire

@@ -44,14 +44,16 @@ TILEWIRE_DEVICE void load_b(const SharedTiles<Form>& shared, const CUtensorMap* 
   }
 }
 
-// `gate.pass(role, work)` returns when what the work needs is there.
+// `gate.pass(role, work)` returns when what the work needs is there, or false when that will not come: then the stages
+// are filled all the same, so that nobody is left waiting, and the tile is marked.
+// A gate that always passes says so by kMayGiveUp = false.
 template <class Config, class Maps, class Role, class Gate>
 TILEWIRE_DEVICE void load_tiles(const SharedTiles<typename Config::Form>& shared, const Maps& maps, Role role,
                                 Gate gate, int32_t stages_per_tile) {
   using Form = typename Config::Form;
   PipelineProducer<Form::kStages> pipe(shared.barriers());
   for (typename Role::Work w; role.next(w);) {
-    gate.pass(role, w);
+    if (!gate.pass(role, w)) shared.set_marks();
     const TileOrigin at = shared.origin(w);
     for (int32_t step = 0; step < stages_per_tile; ++step) {
       const auto slot = pipe.acquire(FormPlan<Form>::kStageBytes);

@@ -38,6 +38,19 @@ class SharedTiles {
   }
   TILEWIRE_DEVICE PipelineBarriers<Form::kStages> barriers() const { return {base_ + Plan::kBarrierOffset}; }
 
+  // The mark of unfinished tiles: bits that make NaN of every value from the tile on before whose stages it was set.
+  static constexpr uint32_t kNanPair = 0xffffffff;
+  TILEWIRE_DEVICE void clear_mark() const { ptx::store_shared(base_ + Plan::kMarkOffset, 0); }
+  TILEWIRE_DEVICE uint32_t mark() const { return ptx::load_shared(base_ + Plan::kMarkOffset); }
+  // In all CTAs of the cluster, since what one loads may go to both.
+  TILEWIRE_DEVICE void set_marks() const {
+    ptx::store_shared(base_ + Plan::kMarkOffset, kNanPair);
+    if constexpr (Plan::kClusterCtas > 1) {
+      ptx::store_in_cluster(ptx::map_to_cta(base_ + Plan::kMarkOffset, cta_ ^ 1), kNanPair);
+      ptx::fence_cluster();
+    }
+  }
+
   TILEWIRE_DEVICE uint32_t cta() const { return cta_; }  // in the cluster
   TILEWIRE_DEVICE static int32_t worker() { return static_cast<int32_t>(blockIdx.x) / Plan::kClusterCtas; }
 

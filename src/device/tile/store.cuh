@@ -42,11 +42,13 @@ class TileStore {
 
   TILEWIRE_DEVICE TileStore(const SharedTiles<Form>& shared, uint32_t group) : shared_(shared), group_(group) {}
 
-  // One block of 64 rows whose first element belongs at `at`. Past the edges of the output nothing is written.
-  TILEWIRE_DEVICE void store_block(const float (&block)[Form::kCols / 2], const CUtensorMap* map, TileOrigin at) {
+  // One block of 64 rows whose first element belongs at `at`. Past the edges of the output nothing is written. `mark`:
+  // bits that are set in every pair of values.
+  TILEWIRE_DEVICE void store_block(const float (&block)[Form::kCols / 2], const CUtensorMap* map, TileOrigin at,
+                                   uint32_t mark) {
 #pragma unroll
     for (int32_t i = 0; i < kBoxesPerBlock; ++i) {
-      store_box(&block[i * Form::kBoxCols / 2], map, {at.row, at.col + i * Form::kBoxCols});
+      store_box(&block[i * Form::kBoxCols / 2], map, {at.row, at.col + i * Form::kBoxCols}, mark);
     }
   }
 
@@ -58,7 +60,7 @@ class TileStore {
  private:
   TILEWIRE_DEVICE static bool is_leader() { return threadIdx.x % kWarpgroupThreads == 0; }
 
-  TILEWIRE_DEVICE void store_box(const float* values, const CUtensorMap* map, TileOrigin at) {
+  TILEWIRE_DEVICE void store_box(const float* values, const CUtensorMap* map, TileOrigin at, uint32_t mark) {
     const uint32_t box = shared_.box(group_, next_box_);
     next_box_ ^= 1;
     if (is_leader()) ptx::bulk_wait_read<Plan::kBoxes - 1>();
@@ -69,8 +71,8 @@ class TileStore {
 #pragma unroll
     for (uint32_t i = 0; i < Form::kBoxCols / 16; ++i) {
       const float* v = values + 8 * i;
-      ptx::stmatrix_x4(line + ((2 * i + lane / 16) ^ swizzle) * 16, pack(v[0], v[1]), pack(v[2], v[3]),
-                       pack(v[4], v[5]), pack(v[6], v[7]));
+      ptx::stmatrix_x4(line + ((2 * i + lane / 16) ^ swizzle) * 16, pack(v[0], v[1]) | mark, pack(v[2], v[3]) | mark,
+                       pack(v[4], v[5]) | mark, pack(v[6], v[7]) | mark);
     }
     ptx::fence_async_shared();
     ptx::named_barrier_sync(kStoreBarrier + group_, kWarpgroupThreads);

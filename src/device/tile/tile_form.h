@@ -66,7 +66,7 @@ constexpr int32_t kLoaderRegisters = 40;
 constexpr int32_t kComputeRegisters = 232;
 constexpr int32_t kMaxSharedBytes = 232448;
 
-// What follows from a form. Shared memory: stages (A, then B) | boxes of the epilogue | barriers.
+// What follows from a form. Shared memory: stages (A, then B) | boxes of the epilogue | barriers | mark.
 template <class Form>
 struct FormPlan {
   static constexpr int32_t kClusterRowTiles = Form::kCluster == ClusterShape::stacked_pair ? 2 : 1;
@@ -88,7 +88,8 @@ struct FormPlan {
 
   static constexpr int32_t kBoxOffset = Form::kStages * kStageBytes;
   static constexpr int32_t kBarrierOffset = kBoxOffset + kComputeGroups * kBoxes * kBoxBytes;
-  static constexpr int32_t kSharedBytes = kBarrierOffset + 16 * Form::kStages;
+  static constexpr int32_t kMarkOffset = kBarrierOffset + 16 * Form::kStages;
+  static constexpr int32_t kSharedBytes = kMarkOffset + 16;
 
   static_assert(Form::kRows == kGroupsPerTile * kGroupBlocks * kMmaRows);
   static_assert(Form::kCols % Form::kBoxCols == 0 && Form::kCols % 64 == 0);

@@ -1,0 +1,95 @@
+// THE wait for a flag in a kernel, THE consume and THE publish: all words that ranks and CTAs tell each other go
+// through these.
+//
+//   publish: all writers joined; then one thread: its copies are complete at their destination, release store
+//   consume: one thread waits for the word, then may read what was published, through the copy engine too; others
+//            after a barrier
+//
+// A wait ends when the word arrives, when its deadline passes or when the abort word is set. In the last two cases the
+// thread has given up: it waits for nothing any more, its kernel goes on with whatever lies in memory and ends by
+// itself. Whoever sees the deadline first leaves a fault record and sets the abort word, so that the others follow at
+// once.
+#pragma once
+
+#include "device/ptx/control.cuh"
+#include "device/ptx/memory_order.cuh"
+#include "device/ptx/tma.cuh"
+#include "device/sync/fault_record.h"
+
+namespace tilewire {
+
+// The same for all waits of a call; a kernel parameter.
+struct WaitLimits {
+  uint64_t* abort_word = nullptr;  // in device memory: many CTAs look at it. 0 at rest
+  FaultRecord* fault = nullptr;    // in pinned host memory, kNone at rest
+  uint64_t timeout_ns = 0;         // of each wait
+  Epoch epoch = 0;                 // of the call
+  int32_t op = 0;
+  int32_t rank = 0;
+};
+
+// Of one thread.
+class Waiter {
+ public:
+  TILEWIRE_DEVICE Waiter(const WaitLimits& limits, int32_t role) : limits_(limits), role_(role) {}
+
+  // Until *flag >= least. False: given up. `word` is the number of the flag, for the record.
+  TILEWIRE_DEVICE bool wait(const uint64_t* flag, uint64_t word, Epoch least) {
+    if (has_given_up_) return false;
+    Epoch seen = ptx::load_acquire_sys(flag);
+    if (seen >= least) return true;
+    const uint64_t begin_ns = ptx::global_timer_ns();
+    for (uint32_t polls = 1;; ++polls) {
+      seen = ptx::load_acquire_sys(flag);
+      if (seen >= least) return true;
+      if (polls % kPollsPerLook != 0) continue;
+      if (ptx::load_relaxed_sys(limits_.abort_word) != 0) break;
+      if (ptx::global_timer_ns() - begin_ns <= limits_.timeout_ns) continue;
+      record(word, least, seen);
+      break;
+    }
+    has_given_up_ = true;
+    return false;
+  }
+
+  TILEWIRE_DEVICE bool has_given_up() const { return has_given_up_; }
+
+ private:
+  static constexpr uint32_t kPollsPerLook = 32;  // looks at the clock and the abort word are rarer than at the flag
+
+  // Who sets the abort word writes the record. (The claim is in device memory, since a GPU behind PCIe has no atomics
+  // on host memory.)
+  TILEWIRE_DEVICE void record(uint64_t word, Epoch expected, Epoch seen) const {
+    auto* abort_word = reinterpret_cast<unsigned long long*>(limits_.abort_word);
+    if (atomicCAS(abort_word, 0ull, 1ull) != 0) return;
+    FaultRecord* fault = limits_.fault;
+    fault->op = limits_.op;
+    fault->rank = limits_.rank;
+    fault->role = role_;
+    fault->cta = static_cast<int32_t>(blockIdx.x);
+    fault->word = word;
+    fault->expected = expected;
+    fault->seen = seen;
+    fault->epoch = limits_.epoch;
+    ptx::store_release_sys(&fault->state, FaultRecord::kComplete);
+  }
+
+  const WaitLimits& limits_;
+  int32_t role_;
+  bool has_given_up_ = false;
+};
+
+// False: given up, and what was to be read may not be there.
+TILEWIRE_DEVICE bool consume(Waiter& waiter, const uint64_t* flag, uint64_t word, Epoch least) {
+  const bool is_here = waiter.wait(flag, word, least);
+  ptx::fence_async_global();
+  return is_here;
+}
+
+// By the thread that issued the copies, or after a barrier with all who wrote. `flag` may lie in a peer's memory.
+TILEWIRE_DEVICE void publish(uint64_t* flag, Epoch epoch) {
+  ptx::bulk_wait<0>();
+  ptx::store_release_sys(flag, epoch);
+}
+
+}  // namespace tilewire
