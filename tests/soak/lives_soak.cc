@@ -1,0 +1,122 @@
+// Communicators created, used and closed again and again: nothing may grow, neither where ranks are threads nor where
+// they are processes.
+#include <gtest/gtest.h>
+#include <tilewire/error.h>
+
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "memory/forked_child.h"
+#include "ops/ag_gemm/call_fixture.h"
+#include "soak/process_state.h"
+#include "soak/soak_run.h"
+#include "transport/bootstrap/bootstrap_fixture.h"
+
+namespace tilewire::ag_gemm {
+namespace {
+
+int lives() { return soak_run().is_long ? 500 : 8; }
+// Heaps and stack caches have come to their size by then.
+int lives_before_measuring() { return soak_run().is_long ? 20 : 3; }
+
+constexpr int kCallsOfALife = 3;
+constexpr int32_t kRanks = 4;
+const std::vector<int32_t> kLayout = {2, 2};
+
+Options options_of(int life) {
+  Options options = test_options();
+  options.emulated_personality = life % 2 == 0 ? "rc" : "srd";
+  return options;
+}
+
+// Throws when a result is wrong, also in a process without the test's reporting.
+void use(Session& session, int life) {
+  Operation op(session);
+  for (int i = 0; i < kCallsOfALife; ++i) {
+    const TestCall call = {.rows = {20, 0, 7, 33}, .k = 24, .cols = {16}, .salt = static_cast<uint64_t>(life + i)};
+    CallChecker checker(call, session.rank().value);
+    op.run(checker.arguments());
+    checker.check();
+    if (testing::Test::HasFailure()) throw Error(ErrorKind::internal, {.what = "a result is wrong"});
+  }
+}
+
+void live_on_threads(int life) {
+  const auto outcomes = run_thread_cluster(kLayout, options_of(life), [&](Session& session) { use(session, life); });
+  ASSERT_EQ(first_error(outcomes), "") << "life " << life;
+}
+
+TEST(LivesSoak, ThreadRanksLeaveNothingBehind) {
+  int life = 0;
+  for (; life < lives_before_measuring(); ++life) ASSERT_NO_FATAL_FAILURE(live_on_threads(life));
+  const ProcessState before = ProcessState::now();
+  for (; life < lives_before_measuring() + lives(); ++life) ASSERT_NO_FATAL_FAILURE(live_on_threads(life));
+  EXPECT_EQ(growth(before, ProcessState::now(), {}), "") << "after " << lives() << " lives";
+}
+
+void live_as_process(int32_t rank, const std::string& address, int life) {
+  SessionSetup setup;
+  setup.options = options_of(life);
+  setup.options.rank = rank;
+  setup.options.world_size = kRanks;
+  setup.options.layout = "2,2";
+  setup.options.rendezvous = address;
+  setup.options.secret = "a secret of this soak";
+  const std::unique_ptr<Session> session = Session::create(setup);
+  use(*session, life);
+  session->close();
+}
+
+// What rank `rank` does; 0 when all went well. One address serves all lives: a port that stays taken would show.
+int live_all(int32_t rank, const std::string& address) {
+  alarm(3600);
+  try {
+    int life = 0;
+    for (; life < lives_before_measuring(); ++life) live_as_process(rank, address, life);
+    const ProcessState before = ProcessState::now();
+    for (; life < lives_before_measuring() + lives(); ++life) live_as_process(rank, address, life);
+    const std::string grown = growth(before, ProcessState::now(), {});
+    if (grown.empty()) return 0;
+    std::fprintf(stderr, "rank %d after %d lives: %s", rank, lives(), grown.c_str());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+  }
+  return 1;
+}
+
+TEST(LivesSoak, ProcessRanksLeaveNothingBehind) {
+  const ProcessState before = ProcessState::now();
+  const std::string address = free_address();
+  {
+    std::vector<std::unique_ptr<ForkedChild>> ranks;
+    for (int32_t r = 0; r < kRanks; ++r) {
+      ranks.push_back(std::make_unique<ForkedChild>([&, r] { return live_all(r, address); }));
+    }
+    for (int32_t r = 0; r < kRanks; ++r) EXPECT_EQ(ranks[static_cast<size_t>(r)]->wait(), 0) << "rank " << r;
+  }
+  EXPECT_EQ(growth(before, ProcessState::now(), {}), "") << "in the process that started the ranks";
+}
+
+// What the two above rely on: each kind of leak is seen.
+TEST(LivesSoak, EveryLeakIsNamed) {
+  const ProcessState before = {10, 3, 100, 4, 0, 1 << 20};
+  EXPECT_EQ(growth(before, before, {}), "");
+  const auto names = [&](int64_t ProcessState::*field, int64_t by, const std::string& what) {
+    ProcessState after = before;
+    after.*field += by;
+    EXPECT_EQ(growth(before, after, {}).rfind(what, 0), 0u) << what;
+  };
+  names(&ProcessState::descriptors, 1, "descriptors");
+  names(&ProcessState::threads, 1, "threads");
+  names(&ProcessState::mappings, 25, "mappings");
+  names(&ProcessState::arena_mappings, 1, "mappings of memory files");
+  names(&ProcessState::shared_names, 1, "names in /dev/shm");
+  const UniqueFd leaked(::dup(0));
+  const ProcessState now = ProcessState::now();
+  const UniqueFd another(::dup(0));
+  EXPECT_EQ(growth(now, ProcessState::now(), {}).rfind("descriptors grew", 0), 0u);
+}
+
+}  // namespace
+}  // namespace tilewire::ag_gemm
