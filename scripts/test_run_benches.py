@@ -102,7 +102,13 @@ def test_goal_that_a_busy_machine_cannot_judge_is_told(folder: Folder) -> None:
 
 
 @pytest.mark.parametrize(
-    "rows", [[entry(error_occurred=True, error_message="the other side is gone")], [{"name": "BM_Bare"}], []]
+    "rows",
+    [
+        [entry(error_occurred=True, error_message="the other side is gone")],
+        [entry(), entry(ours=0.0, ratio=0.0)],
+        [{"name": "BM_Bare"}],
+        [],
+    ],
 )
 def test_errors_and_runs_that_compare_nothing_fail(folder: Folder, rows: list[dict[str, Any]]) -> None:
     folder.program("move_bench", rows)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -71,49 +72,77 @@ class CheckingTransport final : public Transport {
   std::array<std::atomic<uint64_t>, kProducers> checked_{};
 };
 
-TEST(Cases, B64PayloadIsWholeWhenTheProxyReadsItAtItsCommand) {
-  const ArenaLayout layout{.flags = {.ranks = 2, .max_chunks = 64}, .half_stride_bytes = 1 << 20};
-  std::vector<std::byte> memory(static_cast<size_t>(layout.total_bytes()));
-  std::byte* const arena = memory.data();
-  const auto begin = static_cast<uint64_t>(layout.half_offset(1));
-  CheckingTransport transport(arena, begin);
-  ProxyConfig config{.rank = Rank{0}, .layout = layout, .arena = arena, .half_bytes = 1 << 20};
-  config.peers = {Rank{1}};
-  std::vector<std::unique_ptr<CommandRing>> rings;
-  for (int p = 0; p < kProducers; ++p) {
-    rings.push_back(std::make_unique<CommandRing>(kSlots));
-    config.rings.push_back(rings.back()->memory());
-  }
-  Proxy proxy(config, transport, {});
-  const auto produce = [&](int p) {
-    CommandProducer producer(rings[static_cast<size_t>(p)]->memory());
-    for (uint64_t i = 0; i < kCommandsEach && !proxy.has_fault(); ++i) {
-      while (i - transport.checked(p) >= kSlots && !proxy.has_fault()) std::this_thread::yield();
-      const uint64_t slot = static_cast<uint64_t>(p) * kSlots + i % kSlots;
-      auto* words = reinterpret_cast<uint64_t*>(arena + begin + slot * kBytes);
-      for (uint64_t w = 0; w < kWords; ++w) words[w] = word_of((static_cast<uint64_t>(p) << 48) + i, w);
-      const Command command{.kind = CommandKind::write,
-                            .peer = Rank{1},
-                            .word = static_cast<uint32_t>(8 + p),
-                            .units = kUnits,
-                            .src_unit = slot * kUnits,
-                            .dst_unit = slot * kUnits};
-      while (!producer.try_post(command) && !proxy.has_fault()) std::this_thread::yield();
+// A proxy over the checking transport, with a ring for each producer.
+struct Rig {
+  Rig() {
+    ProxyConfig config{.rank = Rank{0}, .layout = layout, .arena = arena.data(), .half_bytes = 1 << 20};
+    config.peers = {Rank{1}};
+    for (int p = 0; p < kProducers; ++p) {
+      rings.push_back(std::make_unique<CommandRing>(kSlots));
+      config.rings.push_back(rings.back()->memory());
     }
+    proxy = std::make_unique<Proxy>(config, transport, ProxyOptions{});
+  }
+
+  void write_payload(int p, uint64_t i) {
+    auto* words = reinterpret_cast<uint64_t*>(arena.data() + layout.half_offset(1)) + slot(p, i) * kWords;
+    for (uint64_t w = 0; w < kWords; ++w) words[w] = word_of((static_cast<uint64_t>(p) << 48) + i, w);
+  }
+  void post(CommandProducer& producer, int p, uint64_t i) {
+    const Command command{.kind = CommandKind::write,
+                          .peer = Rank{1},
+                          .word = static_cast<uint32_t>(8 + p),
+                          .units = kUnits,
+                          .src_unit = slot(p, i) * kUnits,
+                          .dst_unit = slot(p, i) * kUnits};
+    while (!producer.try_post(command) && !proxy->has_fault()) std::this_thread::yield();
+  }
+  // Until `count` commands of a producer were checked, or the proxy has failed, or 20 s.
+  void wait_checked(int p, uint64_t count) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (transport.checked(p) < count && !proxy->has_fault() && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+  }
+  static uint64_t slot(int p, uint64_t i) { return static_cast<uint64_t>(p) * kSlots + i % kSlots; }
+
+  ArenaLayout layout{.flags = {.ranks = 2, .max_chunks = 64}, .half_stride_bytes = 1 << 20};
+  std::vector<std::byte> arena = std::vector<std::byte>(static_cast<size_t>(layout.total_bytes()));
+  CheckingTransport transport{arena.data(), static_cast<uint64_t>(layout.half_offset(1))};
+  std::vector<std::unique_ptr<CommandRing>> rings;
+  std::unique_ptr<Proxy> proxy;
+};
+
+TEST(Cases, B64PayloadIsWholeWhenTheProxyReadsItAtItsCommand) {
+  Rig rig;
+  const auto produce = [&](int p) {
+    CommandProducer producer(rig.rings[static_cast<size_t>(p)]->memory());
+    for (uint64_t i = 0; i < kCommandsEach; ++i) {
+      if (i >= kSlots) rig.wait_checked(p, i - kSlots + 1);
+      rig.write_payload(p, i);
+      rig.post(producer, p, i);
+    }
+    rig.wait_checked(p, kCommandsEach);
   };
   std::vector<std::thread> threads;
   for (int p = 0; p < kProducers; ++p) threads.emplace_back(produce, p);
   for (std::thread& thread : threads) thread.join();
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  for (int p = 0; p < kProducers; ++p) {
-    while (transport.checked(p) < kCommandsEach && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::yield();
-    }
-    EXPECT_EQ(transport.checked(p), kCommandsEach) << "producer " << p;
+  for (int p = 0; p < kProducers; ++p) EXPECT_EQ(rig.transport.checked(p), kCommandsEach) << "producer " << p;
+  EXPECT_FALSE(rig.proxy->has_fault());
+  EXPECT_EQ(rig.transport.wrong(), 0u) << "payloads were not whole when their command was taken";
+}
+
+// The check sees what it is there for: a payload that comes after its command.
+TEST(Cases, B64PayloadThatComesAfterItsCommandIsSeen) {
+  Rig rig;
+  CommandProducer producer(rig.rings[0]->memory());
+  constexpr uint64_t kLate = 10;
+  for (uint64_t i = 0; i < kLate; ++i) {
+    rig.post(producer, 0, i);
+    rig.wait_checked(0, i + 1);
+    rig.write_payload(0, i);
   }
-  proxy.stop();
-  EXPECT_FALSE(proxy.has_fault());
-  EXPECT_EQ(transport.wrong(), 0u) << "payloads were not whole when their command was taken";
+  EXPECT_EQ(rig.transport.wrong(), kLate);
 }
 
 }  // namespace

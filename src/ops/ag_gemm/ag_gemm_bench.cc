@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
 #include <thread>
 
 #include "base/bench_row.h"
@@ -59,6 +60,7 @@ double run_once(Operation& op, Buffers& m, bool is_fused, int64_t cols, const Ti
 
 struct Times {
   double communication = 0, compute = 0, fused = 0, unfused = 0;
+  std::string error{};
 };
 
 Times measure(double communication_per_compute) {
@@ -73,7 +75,7 @@ Times measure(double communication_per_compute) {
   const double bare_s = kRows * kDepth * 2 * 8 / (kNetworkGbps * 1e9);
   const double tile_s = bare_s / communication_per_compute / kTiles;
   Times times;
-  run_thread_cluster({2, 2}, options, [&](Session& session) {
+  const auto outcomes = run_thread_cluster({2, 2}, options, [&](Session& session) {
     Operation op(session);
     Buffers m;
     // Tiles are paced on a clock, so that oversleeping does not add up.
@@ -96,8 +98,9 @@ Times measure(double communication_per_compute) {
       fused.push_back(run_once(op, m, true, kCols, sleep));
       unfused.push_back(run_once(op, m, false, kCols, sleep));
     }
-    if (session.rank() == Rank{0}) times = {median(communication), median(compute), median(fused), median(unfused)};
+    if (session.rank() == Rank{0}) times = {median(communication), median(compute), median(fused), median(unfused), {}};
   });
+  times.error = first_error(outcomes);
   return times;
 }
 
@@ -127,7 +130,9 @@ void BM_Overlap(benchmark::State& state) {
   for (auto _ : state) {
     t = measure(ratio);
     state.SetIterationTime(t.fused);
+    if (!t.error.empty()) state.SkipWithError(t.error.c_str());
   }
+  if (!t.error.empty()) return;
   state.counters["communication_ms"] = t.communication * 1e3;
   state.counters["compute_ms"] = t.compute * 1e3;
   state.counters["fused_ms"] = t.fused * 1e3;
