@@ -17,10 +17,14 @@ void raise_in_python(const std::exception_ptr& failure, void*) {
     std::rethrow_exception(failure);
   } catch (const Error& error) {
     const ErrorParts& p = error.parts();
-    const nb::object raised =
-        nb::module_::import_("tilewire.errors")
-            .attr("make_error")(to_string(error.kind()), p.what, p.where, p.values, p.limit, p.advice);
-    PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
+    try {
+      const nb::object raised =
+          nb::module_::import_("tilewire.errors")
+              .attr("make_error")(to_string(error.kind()), p.what, p.where, p.values, p.limit, p.advice);
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
+    } catch (nb::python_error& other) {
+      other.restore();  // a Ctrl-C that was pending comes out as KeyboardInterrupt
+    }
   }
 }
 

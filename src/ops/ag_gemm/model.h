@@ -62,11 +62,8 @@ struct RoleModel {
 
   Role start() const { return role; }
   void touch(const Work& w, Touch& touch) const { touch_work(s, k, w, touch); }
-  const Command* command(const Work& w) const
-    requires requires { w.command; }
-  {
-    return &w.command;
-  }
+  const Command* command(const Work& w) const requires requires { w.command; }
+  { return &w.command; }
 };
 
 // Adds the agents of one rank to a call.

@@ -109,8 +109,8 @@ TEST_F(PlanTest, ARowListThatIsTooLongOrTooShortForTheRanksIsRefusedWithBothNumb
   for (const size_t counts : {3, 5}) {
     Problem p = up_projection();
     p.rows.assign(counts, 128);
-    for (const std::string& text : {error_of([&] { make_plan(p, context()); }),
-                                    error_of([&] { check_plan(PlanChoice{}, p, context()); })}) {
+    for (const std::string& text :
+         {error_of([&] { make_plan(p, context()); }), error_of([&] { check_plan(PlanChoice{}, p, context()); })}) {
       EXPECT_NE(text.find(std::to_string(counts) + " row counts"), std::string::npos) << text;
       EXPECT_NE(text.find("4 ranks"), std::string::npos) << text;
     }

@@ -276,9 +276,8 @@ TILEWIRE_HD constexpr void for_each_role(const Schedule& s, Cursors cursors, Vis
   // Its copies to peers read the own copy.
   visit(AgentPlace{.role = "push", .has_cursors = true, .cursors = cursors, .reads_own_writes = true}, PushRole(s));
   if (s.frame.has_network()) {
-    visit(
-        AgentPlace{.role = "send", .ring = static_cast<int32_t>(Ring::send), .has_cursors = true, .cursors = cursors},
-        SendRole(s));
+    visit(AgentPlace{.role = "send", .ring = static_cast<int32_t>(Ring::send), .has_cursors = true, .cursors = cursors},
+          SendRole(s));
     visit(AgentPlace{.role = "forward", .has_cursors = true, .cursors = cursors}, ForwardRole(s));
   }
   for (int32_t worker = 0; worker < s.workers; ++worker) {
