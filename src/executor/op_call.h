@@ -159,7 +159,7 @@ class OpCalls {
   }
 
   std::string agree(Call& call, const Problem& problem, const Plan& plan) {
-    const std::string text = Op::agreed_text(problem, plan);
+    std::string text = Op::agreed_text(problem, plan);
     call.describe(text);
     if (agreed_.count(hash64(text)) != 0) return text;
     call.agree(text, plan.half_bytes);

@@ -109,7 +109,9 @@ TEST(LivesSoak, EveryLeakIsNamed) {
   };
   names(&ProcessState::descriptors, 1, "descriptors");
   names(&ProcessState::threads, 1, "threads");
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
   names(&ProcessState::mappings, 25, "mappings");
+#endif
   names(&ProcessState::arena_mappings, 1, "mappings of memory files");
   names(&ProcessState::shared_names, 1, "names in /dev/shm");
   const UniqueFd leaked(::dup(0));

@@ -53,10 +53,10 @@ std::string growth(const ProcessState& before, const ProcessState& after, const 
   };
   compare("descriptors", &ProcessState::descriptors, 0);
   compare("threads", &ProcessState::threads, 0);
-  compare("mappings", &ProcessState::mappings, limits.mappings);
   compare("mappings of memory files", &ProcessState::arena_mappings, 0);
   compare("names in /dev/shm", &ProcessState::shared_names, 0);
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they keep freed memory and shadows of it
+  compare("mappings", &ProcessState::mappings, limits.mappings);
   compare("resident bytes", &ProcessState::resident_bytes, limits.resident_bytes);
 #endif
   return text;

@@ -40,7 +40,7 @@ void Op::check(const Arguments& arguments, Session& session) {
 Problem Op::make_problem(const Arguments& arguments, Session& session, CountExchange& counts) {
   if (arguments.rows.policy == Rows::Policy::given) return problem_of(arguments, arguments.rows.counts);
   const std::vector<int64_t> same(session.topology().ranks, arguments.a.rows);
-  const Problem problem = problem_of(arguments, same);
+  Problem problem = problem_of(arguments, same);
   if (arguments.rows.policy == Rows::Policy::same) return problem;
   return problem_of(
       arguments, counts.exchange("row counts", arguments.a.rows, problem.text() + " (own rows; counts are exchanged)"));

@@ -78,8 +78,8 @@ class RandomWalk {
 
   World world_;
   Dice dice_;
-  std::vector<SimEvent> late_;  // put off until nothing else is possible, or by chance
-  uint32_t odds_[9] = {};       // of being put off, one in so many, by kind of step; 0 = never
+  std::vector<SimEvent> late_;     // put off until nothing else is possible, or by chance
+  uint32_t odds_[kSimSteps] = {};  // of being put off, one in so many, by kind of step; 0 = never
   int32_t lazy_rank_ = -1;
   bool takes_newest_ = false;
   uint32_t return_odds_ = 64;

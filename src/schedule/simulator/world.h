@@ -28,6 +28,8 @@ enum class SimStep : uint8_t {
   publish_sent,  // the proxy publishes sent(e)
 };
 
+inline constexpr size_t kSimSteps = static_cast<size_t>(SimStep::publish_sent) + 1;
+
 // `index` is a rank (start_call, relay, publish_sent), an agent, a ring or a message.
 struct SimEvent {
   SimStep step = SimStep::start_call;
