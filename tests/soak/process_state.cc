@@ -44,7 +44,7 @@ ProcessState ProcessState::now() {
           .resident_bytes = count_resident_bytes()};
 }
 
-std::string growth(const ProcessState& before, const ProcessState& after, const GrowthLimits& limits) {
+std::string growth(const ProcessState& before, const ProcessState& after, [[maybe_unused]] const GrowthLimits& limits) {
   std::string text;
   const auto compare = [&](const char* what, int64_t ProcessState::*field, int64_t limit) {
     if (after.*field > before.*field + limit) {
