@@ -152,7 +152,10 @@ void Call::finish(RoleContext& context, const Program& program) {
   run_call_role(context, AwaitRole(frame, program.sends_from_user), [](const CallWork&) {});
 }
 
+// What a role left for has been reported, or heard from others: an abort of this rank's own would only hide the cause.
 void Call::throw_verdict() {
+  session_.await_verdict();
+  session_.throw_if_dead();
   session_.fail(ErrorKind::aborted,
                 fmt::format("rank {} left {}, call {}", session_.rank().value, site_.op, site_.attempt));
 }

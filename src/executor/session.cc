@@ -204,11 +204,15 @@ std::byte* Session::allocate_user(int64_t bytes) {
 
 void Session::fail(ErrorKind kind, const std::string& text) {
   control_->send_abort(kind, text);
-  // The verdict comes back through rank 0, or from this rank's own monitor when rank 0 is gone.
-  const SteadyTime limit = deadline_in(to_milliseconds(options_.death_s) + std::chrono::seconds(1));
-  while (!control_->aborted() && steady_now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  await_verdict();
   throw_if_dead();
   throw Error(kind, {.what = text});
+}
+
+// It comes through rank 0, or from this rank's own monitor when rank 0 is gone.
+void Session::await_verdict() const {
+  const SteadyTime limit = deadline_in(to_milliseconds(options_.death_s) + std::chrono::seconds(1));
+  while (!is_dead() && steady_now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 bool Session::is_dead() const { return is_closed_ || control_->aborted().has_value(); }

@@ -99,6 +99,8 @@ class Session {
 
   // Ends the communicator on all ranks with this error, waits for the verdict that all ranks get, and throws it.
   [[noreturn]] void fail(ErrorKind kind, const std::string& text);
+  // Waits until the communicator is dead, a little longer than the news of a death can take.
+  void await_verdict() const;
   bool is_dead() const;
   bool is_closed() const { return is_closed_; }
   // Until no call is in flight, or the deadline has passed.
