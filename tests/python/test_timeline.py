@@ -19,6 +19,7 @@ from tilewire.trace_events import (
     Event,
     as_events,
     bytes_by_link,
+    flights,
     intersection,
     lanes_of,
     overlap,
@@ -194,3 +195,16 @@ def test_sizes_are_readable() -> None:
         "3 MiB",
         "5120 GiB",
     ]
+
+
+def test_flight_lasts_from_the_command_to_the_forward_of_the_same_chunk() -> None:
+    def event(rank: int, role: str, work: int, begin: int, end: int, link: str) -> Event:
+        return Event(rank, role, 0, "chunk", work, 0, begin, 5, end, 64, link)
+
+    sends = [event(0, "send", work, 10 + work, 12 + work, "network") for work in (0, 1, 2)]
+    # Chunk 1 arrives first, chunk 2 is forwarded by nobody; a forward before the command is of an earlier call.
+    forwards = [event(2, "forward", 0, 90, 95, "node"), event(2, "forward", 1, 40, 45, "node")]
+    forwards.append(event(2, "forward", 0, 3, 4, "node"))
+    found = flights([*sends, *forwards])
+    assert [(e.work, e.t_begin_ns, e.t_end_ns) for e in found] == [(0, 12, 90), (1, 13, 40)]
+    assert all((e.rank, e.role, e.link, e.bytes, e.t_wait_ns) == (0, "in flight", "network", 0, 0) for e in found)

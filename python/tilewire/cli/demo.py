@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from tilewire.cli.console import make_console
 from tilewire.cli.failure import fail
 from tilewire.launcher import Launch, launch, make_layout
 
 RANK_MODULE = "tilewire.demo_rank"
-WIDTH = 132  # where the output goes to no terminal
 # A network as slow, beside CPU ranks, as a real one is beside GPUs: what is hidden under compute is worth hiding.
 NETWORK = {"TILEWIRE_EMULATED_BANDWIDTH_GBPS": "0.05", "TILEWIRE_EMULATED_LATENCY_US": "500"}
 
@@ -55,9 +54,7 @@ def _environment(ranks: int) -> dict[str, str]:
 def _show(folder: Path, world_size: int, out: Path) -> bool:
     from tilewire.demo import print_summary, read_results, write_timeline
 
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=WIDTH)
+    console = make_console()
     summary = read_results(folder, world_size)
     print_summary(summary, console)
     for path in write_timeline(summary, out):

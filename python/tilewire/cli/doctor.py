@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from tilewire.cli.console import make_console
 from tilewire.doctor import MISSING, OFF, OK, Check, is_healthy, run_checks
 
 _MARKS = {OK: "[green]ok[/green]", MISSING: "[bold red]missing[/bold red]", OFF: "[yellow]off[/yellow]"}
@@ -29,7 +29,7 @@ def doctor(
     if as_json:
         typer.echo(json.dumps({"healthy": healthy, "checks": [asdict(check) for check in checks]}, indent=2))
     else:
-        Console().print(table_of(checks))
+        make_console().print(table_of(checks))
     raise typer.Exit(0 if healthy else 1)
 
 

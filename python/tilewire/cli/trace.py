@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
+from tilewire.cli.console import make_console
 from tilewire.cli.failure import fail
 from tilewire.trace_events import Event, bytes_by_link, overlap, read_events, write_perfetto
 
@@ -36,7 +36,7 @@ def trace(
             write_picture(events, picture, title)
     except (ValueError, OSError) as error:
         fail(str(error))
-    Console().print(summary(events))
+    make_console().print(summary(events))
 
 
 def summary(events: list[Event]) -> Table:
