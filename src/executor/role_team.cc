@@ -143,7 +143,7 @@ void RoleTeam::perform(const TeamRole& role) {
   }
 }
 
-void RoleTeam::keep_failure(const std::string& role, std::exception_ptr failure) {
+void RoleTeam::keep_failure(const std::string& role, const std::exception_ptr& failure) {
   {
     std::lock_guard lock(mutex_);
     if (failure_ != nullptr) {

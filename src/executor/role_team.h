@@ -59,7 +59,7 @@ class RoleTeam {
   void grow(int threads);
   void live(Member& member);
   void perform(const TeamRole& role);
-  void keep_failure(const std::string& role, std::exception_ptr failure);
+  void keep_failure(const std::string& role, const std::exception_ptr& failure);
   std::exception_ptr wait_for_all();
   void end_threads();
 

@@ -57,6 +57,7 @@ std::vector<RankOutcome> run_thread_cluster(const std::vector<int32_t>& ranks_pe
     }
   };
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(ranks));
   for (int32_t r = 0; r < ranks; ++r) threads.emplace_back(run_rank, r);
   for (std::thread& t : threads) t.join();
   return outcomes;

@@ -1,6 +1,7 @@
 #include "schedule/simulator/timed_run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <queue>
 
 #include "schedule/simulator/world.h"
@@ -34,7 +35,7 @@ struct Busy {
   double last_end_s = 0;
 };
 
-int64_t to_ns(double seconds) { return static_cast<int64_t>(seconds * 1e9 + 0.5); }
+int64_t to_ns(double seconds) { return std::llround(seconds * 1e9); }
 
 SimOptions timed_options(const CostModel& costs) {
   SimOptions options;
@@ -96,7 +97,7 @@ class Clockwork {
     switch (e.step) {
       case SimStep::acquire: return now_s_ + (is_woken(e, cause) ? m.node_latency_s : 0);
       case SimStep::work: return begin_work(e.index);
-      case SimStep::post: return proxies_[static_cast<size_t>(world_.rank_of(e))].take(now_s_, costs_.command_s);
+      case SimStep::post:
       case SimStep::arrive: return proxies_[static_cast<size_t>(world_.rank_of(e))].take(now_s_, costs_.command_s);
       case SimStep::land: return send(e.index);
       case SimStep::complete: return now_s_ + m.network_latency_s;

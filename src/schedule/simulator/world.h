@@ -136,7 +136,7 @@ class World {
   const std::vector<RankState>& ranks() const { return ranks_; }
   const std::vector<Message>& messages() const { return messages_; }
   const RingState& ring(int32_t rank, int32_t ring) const {
-    return rings_[static_cast<size_t>(rank * program_->rings + ring)];
+    return rings_[static_cast<size_t>(rank) * program_->rings + ring];
   }
   const WordState& word(int64_t word) const { return words_[static_cast<size_t>(word)]; }
   // The piece of work that the `work` or `acquire` step of an agent is about.
@@ -202,7 +202,7 @@ class World {
   };
   bool locate(const MemoryRange& range, int32_t call, int32_t agent, Place& place);
   int64_t half_base(int32_t call) const;
-  ShadowMemory& memory(const Place& p) { return memory_[static_cast<size_t>(p.rank * 3 + p.area)]; }
+  ShadowMemory& memory(const Place& p) { return memory_[static_cast<size_t>(p.rank) * 3 + p.area]; }
   void check_read(int32_t agent, const MemoryRange& from, const Content& content);
   void apply_access(int32_t agent, const Access& access);
   void explain_read(int32_t agent, const Place& place, const Segment& expected);

@@ -42,7 +42,7 @@ void World::give_command(int32_t agent, const Command& command) {
                               place.ring, command.peer.value, command.word));
     return;
   }
-  RingState& ring = rings_[static_cast<size_t>(s.rank * program_->rings + place.ring)];
+  RingState& ring = rings_[static_cast<size_t>(s.rank) * program_->rings + place.ring];
   const bool has_other = ring.producer >= 0 && ring.producer != agent && ring.producer_call == call &&
                          !agents_[static_cast<size_t>(ring.producer)].is_finished;
   if (has_other || ring.ended_call >= call) {
@@ -240,7 +240,7 @@ void World::complete(int32_t index) {
   Message& m = messages_[static_cast<size_t>(index)];
   if (m.command.kind == CommandKind::write && options_->checks_memory) {
     const int area = m.command.from_user ? 2 : static_cast<int>(program_->epoch(m.posted_call) & 1);
-    const ShadowMemory& source = memory_[static_cast<size_t>(m.from * 3 + area)];
+    const ShadowMemory& source = memory_[static_cast<size_t>(m.from) * 3 + area];
     int32_t writer = 0;
     for (const Segment& p : m.pieces) {
       if (p.content == 0 || source.holds(p.begin, p.end, p.content, p.origin, writer)) continue;

@@ -47,7 +47,7 @@ std::string compare_options(std::span<const Join> joins) {
     longest = std::max(longest, lines.back().size());
   }
   for (size_t i = 0; i < longest; ++i) {
-    const std::string text = compare("option", joins, [&](const Join& join) {
+    std::string text = compare("option", joins, [&](const Join& join) {
       const auto& own = lines[static_cast<size_t>(&join - joins.data())];
       return i < own.size() ? own[i] : std::string("(none)");
     });

@@ -9,7 +9,7 @@
 namespace tilewire {
 namespace {
 
-constexpr size_t kMaxTextBytes = 16 * 1024;
+constexpr size_t kMaxTextBytes = size_t{16} << 10;
 constexpr std::chrono::milliseconds kAbortRoundTrip{1000};  // for rank 0 to say which abort was the first
 
 std::string clipped(std::string text) {

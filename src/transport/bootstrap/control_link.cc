@@ -16,7 +16,7 @@ namespace {
 
 // A peer that takes nothing for so long that this piles up is as good as dead.
 constexpr size_t kMaxQueuedBytes = size_t{256} << 20;
-constexpr size_t kHeartbeatPastBytes = 64 * 1024;  // more is stored already: a heartbeat would only add to it
+constexpr size_t kHeartbeatPastBytes = size_t{64} << 10;  // more is stored already: a heartbeat would only add to it
 
 }  // namespace
 

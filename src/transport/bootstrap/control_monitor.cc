@@ -250,7 +250,7 @@ void ControlConnection::Monitor::handle_left(const ControlRecord& record) {
   if (verdict && has_root_left_) set_abort({joined_.rank, verdict->kind, verdict->text});
 }
 
-void ControlConnection::Monitor::set_abort(AbortNotice notice) {
+void ControlConnection::Monitor::set_abort(const AbortNotice& notice) {
   {
     const std::lock_guard lock(mutex_);
     if (abort_) return;

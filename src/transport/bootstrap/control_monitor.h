@@ -73,7 +73,7 @@ class ControlConnection::Monitor {
   void handle_left(const ControlRecord& record);
   void handle_gather(const ControlRecord& record);
   void handle_step(const ControlRecord& record);
-  void set_abort(AbortNotice notice);
+  void set_abort(const AbortNotice& notice);
   void leave();
 
   Rendezvous joined_;

@@ -26,8 +26,8 @@
 namespace tilewire {
 
 inline constexpr uint32_t kProtocolVersion = 1;
-inline constexpr size_t kMaxHandshakeBytes = 64 * 1024;       // of a message from somebody not authenticated yet
-inline constexpr size_t kMaxVerdictBytes = size_t{16} << 20;  // of a message from rank 0
+inline constexpr size_t kMaxHandshakeBytes = size_t{64} << 10;  // of a message from somebody not authenticated yet
+inline constexpr size_t kMaxVerdictBytes = size_t{16} << 20;    // of a message from rank 0
 
 enum class HandshakeType : uint16_t { hello = 1, challenge, join, denial, waiting, give_up, verdict };
 

@@ -15,7 +15,7 @@ namespace tilewire {
 namespace {
 
 constexpr uint32_t kMagic = 0x4d4c5754;  // "TWLM" in the order of the wire
-constexpr size_t kReadBytes = 64 * 1024;
+constexpr size_t kReadBytes = size_t{64} << 10;
 constexpr size_t kCompactBytes = 1 << 20;  // bytes already used up at the front of a buffer before it is moved
 
 struct Header {

@@ -71,7 +71,7 @@ std::shared_ptr<ReceiveQueue> ReceiveQueue::create(Rank owner, uint32_t entries)
                  entries);
   UniqueFd fd = make_memory(owner, bytes(entries));
   Mapping mapping = Mapping::share(fd.get(), bytes(entries), where(owner), "own queue");
-  const std::shared_ptr<ReceiveQueue> queue(new ReceiveQueue(entries, std::move(mapping)));
+  std::shared_ptr<ReceiveQueue> queue(new ReceiveQueue(entries, std::move(mapping)));
   queue->fd_ = std::move(fd);
   for (uint32_t i = 0; i < entries; ++i) {
     std::atomic_ref(queue->cells_[i].turn).store(i, std::memory_order_release);

@@ -29,7 +29,7 @@ constexpr std::array kGrammars = {
     Grammar{"die", FaultKind::die, "step ", "step"},
 };
 
-[[noreturn]] void refuse(std::string_view part, std::string what, std::string limit) {
+[[noreturn]] void refuse(std::string_view part, const std::string& what, std::string limit) {
   throw Error(ErrorKind::invalid_argument, {.what = "a fault script cannot be read: " + what,
                                             .values = fmt::format("fault = \"{}\"", part),
                                             .limit = std::move(limit)});

@@ -25,8 +25,8 @@ struct FaultState {
 
 class FaultTransport final : public Transport {
  public:
-  FaultTransport(std::unique_ptr<Transport> inner, std::vector<Fault> faults) : inner_(std::move(inner)) {
-    for (Fault& fault : faults) states_.push_back({.fault = fault, .began = std::nullopt});
+  FaultTransport(std::unique_ptr<Transport> inner, const std::vector<Fault>& faults) : inner_(std::move(inner)) {
+    for (const Fault& fault : faults) states_.push_back({.fault = fault, .began = std::nullopt});
   }
 
   const Caps& caps() const override { return inner_->caps(); }
