@@ -8,6 +8,7 @@
 #include <tilewire/call.h>
 #include <tilewire/communicator.h>
 #include <tilewire/matrix.h>
+#include <tilewire/plan_query.h>
 
 #include <cstdint>
 #include <functional>
@@ -29,8 +30,7 @@ struct AllGatherGemmArguments {
   std::vector<const void*> bias;  // empty, or one a weight: N_w contiguous values of bias_dtype, or nullptr
   DataType bias_dtype = DataType::fp32;
   DataType out_dtype = DataType::bf16;
-  RowsFrom rows_from = RowsFrom::same;
-  std::vector<int64_t> rows;
+  RowCounts rows;
   bool return_gathered = false;
   std::string plan_json;  // empty: the planner chooses
 
@@ -62,6 +62,10 @@ class TILEWIRE_API AllGatherGemm {
     bool return_gathered = false;
     std::string plan_json;
   };
+  // What a call on some cluster would do, worked out without one.
+  struct Query : MachineQuery {
+    Shape shape;
+  };
   AllGatherGemm(Communicator& comm, Shape shape);
 
   // `arguments` must have the shapes of the handle; rows and plan are the handle's. The communicator must still live.
@@ -77,11 +81,7 @@ class TILEWIRE_API AllGatherGemm {
   std::string explanation_;
 };
 
-// What a call on some cluster would do, worked out without one.
-struct PlanQuery : MachineQuery {
-  AllGatherGemm::Shape shape;
-};
-
-TILEWIRE_API PlanAnswer plan_all_gather_matmul(const PlanQuery& query);
+// Throws Error(invalid_argument) naming the number that cannot be, Error(resource) when no plan fits the arena.
+TILEWIRE_API PlanAnswer plan_all_gather_matmul(const AllGatherGemm::Query& query);
 
 }  // namespace tilewire

@@ -1,4 +1,4 @@
-// All of Tilewire's public interface.
+// All of Tilewire's public interface, and the list of its parts: the build takes src/api/<name>.cc where there is one.
 #pragma once
 
 #include <tilewire/all_gather_gemm.h>
@@ -8,3 +8,4 @@
 #include <tilewire/error.h>
 #include <tilewire/matrix.h>
 #include <tilewire/options.h>
+#include <tilewire/plan_query.h>

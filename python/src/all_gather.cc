@@ -106,10 +106,12 @@ void add_arguments(nb::module_& m) {
           [](AllGatherGemmArguments& a, const std::string& name) { a.out_dtype = parse_data_type(name); })
       .def("use_rows",
            [](AllGatherGemmArguments& a, const std::vector<int64_t>& rows) {
-             a.rows_from = RowsFrom::list;
-             a.rows = rows;
+             a.rows = {RowCounts::From::list, rows};
            })
-      .def("exchange_rows", [](AllGatherGemmArguments& a) { a.rows_from = RowsFrom::exchange; })
+      .def("exchange_rows",
+           [](AllGatherGemmArguments& a) {
+             a.rows = {RowCounts::From::exchange, {}};
+           })
       .def_rw("return_gathered", &AllGatherGemmArguments::return_gathered)
       .def_rw("plan_json", &AllGatherGemmArguments::plan_json);
 }
@@ -138,17 +140,18 @@ nb::list timeline_of(const PlanAnswer& answer) {
 }
 
 void add_plan(nb::module_& m) {
-  nb::class_<PlanQuery>(m, "PlanQuery")
+  using Query = AllGatherGemm::Query;
+  nb::class_<Query>(m, "AllGatherGemmQuery")
       .def(nb::init<>())
-      .def_rw("ranks_per_node", &PlanQuery::ranks_per_node)
-      .def_rw("rank", &PlanQuery::rank)
-      .def_rw("shape", &PlanQuery::shape)
-      .def_rw("workers", &PlanQuery::workers)
-      .def_rw("worker_tflops", &PlanQuery::worker_tflops)
-      .def_rw("node_gb_per_s", &PlanQuery::node_gb_per_s)
-      .def_rw("network_gbit_per_s", &PlanQuery::network_gbit_per_s)
-      .def_rw("network_latency_us", &PlanQuery::network_latency_us)
-      .def_rw("wants_timeline", &PlanQuery::wants_timeline);
+      .def_rw("ranks_per_node", &Query::ranks_per_node)
+      .def_rw("rank", &Query::rank)
+      .def_rw("shape", &Query::shape)
+      .def_rw("workers", &Query::workers)
+      .def_rw("worker_tflops", &Query::worker_tflops)
+      .def_rw("node_gb_per_s", &Query::node_gb_per_s)
+      .def_rw("network_gbit_per_s", &Query::network_gbit_per_s)
+      .def_rw("network_latency_us", &Query::network_latency_us)
+      .def_rw("wants_timeline", &Query::wants_timeline);
   nb::class_<PlanAnswer>(m, "PlanAnswer")
       .def_ro("plan_json", &PlanAnswer::plan_json)
       .def_ro("explanation", &PlanAnswer::explanation)

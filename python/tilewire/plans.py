@@ -84,7 +84,7 @@ def plan_all_gather_matmul(
     """
     from tilewire.arrays import dtype_name, numpy_dtype
 
-    query, shape = _core.PlanQuery(), _core.AllGatherGemmShape()
+    query, shape = _core.AllGatherGemmQuery(), _core.AllGatherGemmShape()
     ranks = sum(nodes)
     shape.rows = _share(m, ranks) if isinstance(m, int) else list(m)
     shape.k = k

@@ -1,7 +1,7 @@
 // What plan queries of all operations do alike: the cluster that is asked about, and the answer.
 #pragma once
 
-#include <tilewire/call.h>
+#include <tilewire/plan_query.h>
 
 #include "executor/plan_parts.h"
 #include "schedule/simulator/timed_run.h"
@@ -12,7 +12,7 @@ namespace tilewire {
 // The cluster of a query. Its context points into its tables.
 class PlanSite {
  public:
-  // Throws Error(invalid_argument) for a layout or a rank that cannot be.
+  // Throws Error(invalid_argument) for a layout, a rank or a number of the machine that cannot be.
   explicit PlanSite(const MachineQuery& query);
   PlanSite(const PlanSite&) = delete;
   PlanSite& operator=(const PlanSite&) = delete;

@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 #include <tilewire/all_gather_gemm.h>
 
+#include <cmath>
+#include <limits>
+
 namespace tilewire {
 namespace {
 
-std::string error_of(const PlanQuery& query) {
+std::string error_of(const AllGatherGemm::Query& query) {
   try {
     plan_all_gather_matmul(query);
   } catch (const Error& error) {
@@ -15,8 +18,8 @@ std::string error_of(const PlanQuery& query) {
   return "";
 }
 
-PlanQuery query_of(size_t counts) {
-  PlanQuery query;
+AllGatherGemm::Query query_of(size_t counts) {
+  AllGatherGemm::Query query;
   query.ranks_per_node = {2, 2};
   query.shape.rows.assign(counts, 64);
   query.shape.k = 32;
@@ -38,9 +41,69 @@ TEST(PlanQuery, ARowListThatIsTooLongOrTooShortForTheLayoutIsRefusedWithBothNumb
 }
 
 TEST(PlanQuery, ARankOutsideTheLayoutIsRefusedWithBothNumbers) {
-  PlanQuery query = query_of(4);
+  AllGatherGemm::Query query = query_of(4);
   query.rank = 4;
   EXPECT_NE(error_of(query).find("rank = 4, layout = 2+2"), std::string::npos) << error_of(query);
+}
+
+TEST(PlanQuery, AMachineNumberThatCannotBeIsRefusedByNameWithValueAndLimit) {
+  struct Field {
+    const char* name;
+    double MachineQuery::*member;
+  };
+  const Field fields[] = {{"worker_tflops", &MachineQuery::worker_tflops},
+                          {"node_gb_per_s", &MachineQuery::node_gb_per_s},
+                          {"network_gbit_per_s", &MachineQuery::network_gbit_per_s},
+                          {"network_latency_us", &MachineQuery::network_latency_us}};
+  struct Value {
+    double value;
+    const char* text;
+  };
+  const Value values[] = {{std::nan(""), "nan"},
+                          {std::numeric_limits<double>::infinity(), "inf"},
+                          {-std::numeric_limits<double>::infinity(), "-inf"},
+                          {-2.5, "-2.5"},
+                          {1e-320, "1e-320"},
+                          {1e300, "1e+300"}};
+  for (const Field& field : fields) {
+    for (const Value& bad : values) {
+      AllGatherGemm::Query query = query_of(4);
+      query.*field.member = bad.value;
+      const std::string text = error_of(query);
+      EXPECT_NE(text.find(std::string(field.name) + " = " + bad.text), std::string::npos) << field.name << ": " << text;
+      EXPECT_NE(text.find("from 1e-09 to 1e+09"), std::string::npos) << text;
+    }
+    for (const double good : {0.0, 1e-9, 1.0, 1e9}) {
+      AllGatherGemm::Query query = query_of(4);
+      query.*field.member = good;
+      EXPECT_EQ(error_of(query), "") << field.name << " = " << good;
+      const PlanAnswer answer = plan_all_gather_matmul(query);
+      EXPECT_TRUE(std::isfinite(answer.predicted_s) && std::isfinite(answer.simulated_s))
+          << field.name << " = " << good;
+    }
+  }
+}
+
+TEST(PlanQuery, WorkersAndNodesBelowOneAreRefusedByName) {
+  for (const int32_t workers : {0, -1, 5000}) {
+    AllGatherGemm::Query query = query_of(4);
+    query.workers = workers;
+    EXPECT_NE(error_of(query).find("workers = " + std::to_string(workers)), std::string::npos) << error_of(query);
+  }
+  for (const int32_t ranks : {0, -3}) {
+    AllGatherGemm::Query query = query_of(4);
+    query.ranks_per_node = {2, ranks, 2};
+    EXPECT_NE(error_of(query).find("ranks_per_node[1] = " + std::to_string(ranks)), std::string::npos)
+        << error_of(query);
+  }
+}
+
+TEST(PlanQuery, ALayoutOfNoOrTooManyRanksIsRefusedBeforeItsTablesAreMade) {
+  AllGatherGemm::Query query = query_of(4);
+  query.ranks_per_node = {};
+  EXPECT_NE(error_of(query).find("lists 0 ranks"), std::string::npos) << error_of(query);
+  query.ranks_per_node = {std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::max()};
+  EXPECT_NE(error_of(query).find("lists 4294967294 ranks"), std::string::npos) << error_of(query);
 }
 
 }  // namespace

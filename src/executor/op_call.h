@@ -3,9 +3,8 @@
 //
 // An op is a struct with the types
 //   Problem      text() says all of it
-//   Plan         half_bytes: what the call needs of each half
+//   Plan         a PlanOf its Choice; half_bytes: what the call needs of each half
 //   Tables, Schedule, Arguments, Operands
-//   Report       seconds, filled in here
 // and the static members, in the order of their use,
 //   const char* kName
 //   void check(const Arguments&, Session&)                    whatever one rank can find wrong
@@ -17,9 +16,11 @@
 //   std::string agreed_text(const Problem&, const Plan&)      equal on all ranks, or the call is a mismatch
 //   Schedule make_schedule(const Tables&, Epoch, const Arguments&, Session&)
 //   Call::Program program(const Schedule&, const Plan&, const Operands&, const Arguments&)    both first live on
-//   Report report(const Problem&, const Plan&, const Schedule&)
+//   CallReport report(const Schedule&)                        bytes; the rest is filled in here
+// and to_json(Choice) beside them.
 #pragma once
 
+#include <tilewire/call.h>
 #include <tilewire/error.h>
 
 #include <chrono>
@@ -67,14 +68,13 @@ class OpCalls {
   using Problem = typename Op::Problem;
   using Plan = typename Op::Plan;
   using Arguments = typename Op::Arguments;
-  using Report = typename Op::Report;
 
   explicit OpCalls(Session& session) : session_(session) {}
 
   // Blocks until the results are there and the arena may be used by the next call. Throws what section 7 of the
   // architecture page says. Once the op has asked for the results, they are NaN after every error but this rank's own
   // refusal, which leaves them untouched. `fixed`: the problem of a handle, from which the arguments may not differ.
-  Report run(const Arguments& arguments, const Problem* fixed = nullptr) {
+  CallReport run(const Arguments& arguments, const Problem* fixed = nullptr) {
     Call call(session_, Op::kName);
     Checked checked = check(call, arguments, fixed);
     typename Op::Schedule schedule;
@@ -92,7 +92,9 @@ class OpCalls {
       fill_with_nan(Op::results(checked.operands));
       throw;
     }
-    Report report = Op::report(checked.problem, checked.prepared->plan, schedule);
+    CallReport report = Op::report(schedule);
+    report.predicted_s = checked.prepared->plan.predicted_s;
+    report.plan_json = checked.prepared->plan_json;
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     return report;
   }
@@ -118,6 +120,7 @@ class OpCalls {
 
   struct Prepared {
     Plan plan;
+    std::string plan_json;
     typename Op::Tables tables;
   };
   struct Checked {
@@ -155,7 +158,8 @@ class OpCalls {
     const PlanContext context = plan_context(session_);
     Plan plan = Op::make_plan(problem, plan_json, context);
     typename Op::Tables tables = Op::make_tables(problem, plan, context);
-    return prepared_.emplace(key, Prepared{std::move(plan), std::move(tables)}).first->second;
+    std::string plan_text = to_json(plan.choice);
+    return prepared_.emplace(key, Prepared{std::move(plan), std::move(plan_text), std::move(tables)}).first->second;
   }
 
   std::string agree(Call& call, const Problem& problem, const Plan& plan) {

@@ -38,10 +38,10 @@ void Op::check(const Arguments& arguments, Session& session) {
 }
 
 Problem Op::make_problem(const Arguments& arguments, Session& session, CountExchange& counts) {
-  if (arguments.rows.policy == Rows::Policy::given) return problem_of(arguments, arguments.rows.counts);
+  if (arguments.rows.from == RowCounts::From::list) return problem_of(arguments, arguments.rows.counts);
   const std::vector<int64_t> same(session.topology().ranks, arguments.a.rows);
   Problem problem = problem_of(arguments, same);
-  if (arguments.rows.policy == Rows::Policy::same) return problem;
+  if (arguments.rows.from == RowCounts::From::same) return problem;
   return problem_of(
       arguments, counts.exchange("row counts", arguments.a.rows, problem.text() + " (own rows; counts are exchanged)"));
 }
@@ -79,10 +79,10 @@ Call::Program Op::program(const Schedule& schedule, const Plan& plan, const Oper
   return host_program(schedule, plan.choice.cursors, operands, arguments.stand_in ? &arguments.stand_in : nullptr);
 }
 
-Report Op::report(const Problem& problem, const Plan& plan, const Schedule& s) {
-  Report report;
-  report.problem = problem;
-  report.plan = plan;
+// Copied are rows into the own gathered buffer; local peers get the own shard and forwarded ones; the network counts
+// what the proxy was given.
+CallReport Op::report(const Schedule& s) {
+  CallReport report;
   CopyWork copy;
   for (PushRole push(s); push.next(copy);) {
     (copy.to == s.me() ? report.copy_bytes : report.node_bytes) += s.bytes(copy.chunk);

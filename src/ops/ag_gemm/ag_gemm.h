@@ -1,6 +1,7 @@
 // The call: AllGather+GEMM on the ranks of a communicator.
 #pragma once
 
+#include <tilewire/call.h>
 #include <tilewire/matrix.h>
 
 #include <functional>
@@ -14,24 +15,13 @@
 
 namespace tilewire::ag_gemm {
 
-// How many rows each rank brings.
-struct Rows {
-  enum class Policy {
-    same,      // as many as this one
-    given,     // `counts`, which is empty otherwise
-    exchange,  // counts travel over the control connection: about one round trip a call, host only
-  };
-  Policy policy = Policy::same;
-  std::vector<int64_t> counts;
-};
-
 struct Arguments {
   MatrixView a;               // [M_r, K], any strides
   std::vector<MatrixView> b;  // [K, N_w] each, any strides (a weight stored as [N, K] is a view with swapped strides)
   std::vector<const void*> bias;  // empty, or one a weight: N_w values of bias_dtype, or nullptr for none
   DataType bias_dtype = DataType::fp32;
   DataType out_dtype = DataType::bf16;
-  Rows rows;
+  RowCounts rows;
   bool wants_gathered = false;
   std::string plan_json;  // empty: the planner chooses
   TileStandIn stand_in;   // for tests and benchmarks
@@ -45,15 +35,6 @@ struct Arguments {
   std::function<Results(const Problem&)> make_results;
 };
 
-struct Report {
-  Problem problem;
-  Plan plan;
-  double seconds = 0;
-  int64_t copy_bytes = 0;     // into the own gathered buffer
-  int64_t node_bytes = 0;     // to local peers, own shard and forwarded ones
-  int64_t network_bytes = 0;  // payload given to the proxy
-};
-
 // What is particular to this op about a call; the rest is OpCalls' (see executor/op_call.h for the members).
 struct Op {
   using Problem = ag_gemm::Problem;
@@ -62,7 +43,6 @@ struct Op {
   using Schedule = ag_gemm::Schedule;
   using Arguments = ag_gemm::Arguments;
   using Operands = HostOperands;
-  using Report = ag_gemm::Report;
 
   static constexpr const char* kName = kCallName;
   static void check(const Arguments& arguments, Session& session);
@@ -75,7 +55,7 @@ struct Op {
   static Schedule make_schedule(const Tables& tables, Epoch epoch, const Arguments& arguments, Session& session);
   static Call::Program program(const Schedule& schedule, const Plan& plan, const Operands& operands,
                                const Arguments& arguments);
-  static Report report(const Problem& problem, const Plan& plan, const Schedule& schedule);
+  static CallReport report(const Schedule& schedule);
 };
 
 // The calls of one communicator.

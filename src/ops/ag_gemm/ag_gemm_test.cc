@@ -237,7 +237,7 @@ TEST(AgGemm, AnInputInTheUserAreaIsSentFromWhereItIs) {
       std::byte* placed = session.allocate_user(bytes);
       if (bytes > 0) std::memcpy(placed, args.a.data, bytes);
       args.a.data = placed;
-      const Report report = op.run(args);
+      const CallReport report = op.run(args);
       EXPECT_EQ(report.copy_bytes, 0) << "the shard was copied";
       checker.check();
       session.free_user(placed);
@@ -252,7 +252,7 @@ TEST(AgGemm, VolumeIsOptimal) {
   const auto outcomes = run_thread_cluster({3, 2}, test_options(), [&](Session& session) {
     Operation op(session);
     CallChecker checker({.rows = rows, .k = 64, .cols = {16}}, session.rank().value);
-    const Report report = op.run(checker.arguments());
+    const CallReport report = op.run(checker.arguments());
     checker.check();
     const int32_t me = session.rank().value;
     const int64_t own = rows[me] * 64 * 2;
@@ -277,7 +277,7 @@ TEST(AgGemm, RowCountsCanBeExchangedAtEachCall) {
       for (int64_t r = 0; r < 4; ++r) rows.push_back((r * 13 + static_cast<int64_t>(salt) * 7) % 30);
       CallChecker checker(with_salt(odd_call(rows), salt), session.rank().value);
       Arguments args = checker.arguments();
-      args.rows = {Rows::Policy::exchange, {}};
+      args.rows = {RowCounts::From::exchange, {}};
       op.run(args);
       checker.check();
     }

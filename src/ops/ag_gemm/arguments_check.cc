@@ -47,7 +47,7 @@ void check_arguments(const Arguments& args, int32_t ranks, Rank me) {
     refuse_argument(kCallName, "bias has the wrong length",
                     fmt::format("{} biases, {} weights", args.bias.size(), args.b.size()), "one for each weight");
   }
-  if (args.rows.policy == Rows::Policy::given) {
+  if (args.rows.from == RowCounts::From::list) {
     check_row_counts(kCallName, args.rows.counts, ranks, me, {"a", args.a});
   }
 }

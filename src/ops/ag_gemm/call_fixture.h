@@ -63,7 +63,7 @@ class CallChecker {
       for (const auto& bias : bias_) args.bias.push_back(bias.data());
     }
     args.out_dtype = c_.out_dtype;
-    args.rows = {Rows::Policy::given, c_.rows};
+    args.rows = {RowCounts::From::list, c_.rows};
     args.wants_gathered = c_.wants_gathered;
     args.plan_json = c_.plan_json;
     args.make_results = [this](const Problem&) {
