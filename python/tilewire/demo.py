@@ -1,13 +1,13 @@
 """The demo: real and odd products, a sentence encoder, a table and a timeline.
 
-`run_rank` is one rank's part; it leaves its results in a file of a shared folder. `summarise` reads the files of all
-ranks and shows them. Only then is it known whether all went well: a rank without a file has failed.
+`run_rank` is one rank's part; it leaves its results in a file of a shared folder. `read_results` reads the files of all
+ranks. Only then is it known whether all went well: a rank without a file has failed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,6 +32,10 @@ SENTENCES = (
     "The kernel overlaps communication with computation.",
     "Data moves between the processors while they multiply.",
 )
+TABLE_NOTE = (
+    "check: elements compared on all ranks. time: the slowest rank's. copy, node, network: bytes moved within a rank, "
+    "between the ranks of a node, between nodes. overlap: share of that communication's time hidden under compute."
+)
 
 
 @dataclass(frozen=True)
@@ -49,15 +53,30 @@ class EncoderResult:
         return max(self.difference, self.embedding_difference) <= self.tolerance
 
 
-def run_rank(
-    machine: Machine, folder: Path, cases: Sequence[Case] | None = None, model: EncoderModel | None = None
-) -> None:
+@dataclass(frozen=True)
+class Work:
+    """What a rank does in a demo."""
+
+    cases: Sequence[Case]
+    model: EncoderModel | None  # None: no sentence encoder
+    tell: Callable[[int, int, str], None] = lambda step, steps, name: None  # called as each step begins
+
+
+def all_work(world_size: int, with_encoder: bool, tell: Callable[[int, int, str], None]) -> Work:
+    cases = [*real_cases(world_size), *odd_cases(world_size)]
+    return Work(cases, load_model() if with_encoder else None, tell)
+
+
+def run_rank(machine: Machine, folder: Path, work: Work) -> None:
     """Runs everything on this rank and writes `rank<r>.json`. Collective."""
-    if cases is None:
-        cases = [*real_cases(machine.world_size), *odd_cases(machine.world_size)]
-    results = [run_case(case, machine) for case in cases]
-    encoder = run_encoder(machine, model or load_model())
-    content = {"cases": [asdict(result) for result in results], "encoder": asdict(encoder)}
+    steps = len(work.cases) + (work.model is not None)
+    content: dict[str, Any] = {"cases": [], "encoder": None}
+    for step, case in enumerate(work.cases, 1):
+        work.tell(step, steps, case.name)
+        content["cases"].append(asdict(run_case(case, machine)))
+    if work.model is not None:
+        work.tell(steps, steps, "sentence encoder")
+        content["encoder"] = asdict(run_encoder(machine, work.model))
     write_file(folder / f"rank{machine.rank}.json", json.dumps(content).encode())
 
 
@@ -83,7 +102,7 @@ class Summary:
     """What all ranks say together. Times are those of the slowest rank, bytes are sums, checks hold on all ranks."""
 
     cases: list[CaseResult]
-    encoder: list[EncoderResult]
+    encoder: list[EncoderResult]  # of each rank, or none when it was left out
     world_size: int
 
     @property
@@ -99,7 +118,7 @@ def read_results(folder: Path, world_size: int) -> Summary:
         raise FileNotFoundError(f"no results of rank {', '.join(missing)}: see its output above")
     contents = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
     by_case = zip(*([_case_result(row) for row in content["cases"]] for content in contents), strict=True)
-    encoder = [EncoderResult(**content["encoder"]) for content in contents]
+    encoder = [EncoderResult(**content["encoder"]) for content in contents if content["encoder"] is not None]
     return Summary([_merge(list(results)) for results in by_case], encoder, world_size)
 
 
@@ -124,17 +143,21 @@ def _merge(results: list[CaseResult]) -> CaseResult:
     )
 
 
-def write_timeline(summary: Summary, folder: Path) -> list[Path]:
+def write_timeline(summary: Summary, folder: Path, with_pictures: bool = True) -> list[Path]:
     """Writes the first case's events, Perfetto file and pictures; gives their paths (none without events)."""
     from tilewire.timeline import write_picture
 
+    paths = [folder / name for name in ("events.json", "perfetto.json", "timeline.svg", "timeline.png")]
+    for path in paths:
+        path.unlink(missing_ok=True)  # an old run's must not pass for this one's
     first = summary.cases[0]
     if not first.events:
         return []
     title = f"all_gather_matmul   {first.shape}   {summary.world_size} ranks"
-    paths = [folder / name for name in ("events.json", "perfetto.json", "timeline.svg", "timeline.png")]
     write_events(first.events, paths[0])
     write_perfetto(first.events, paths[1], title)
+    if not with_pictures:
+        return paths[:2]
     for path in paths[2:]:
         write_picture(first.events, path, title)
     return paths
@@ -142,10 +165,16 @@ def write_timeline(summary: Summary, folder: Path) -> list[Path]:
 
 def print_summary(summary: Summary, console: Console) -> None:
     console.print(case_table(summary))
+    console.print(TABLE_NOTE, highlight=False)
     for case in summary.cases:
         if not case.ok:
             console.print(f"[red]{case.name}[/red]: ", end="")
             console.print(case.message, markup=False, highlight=False)
+    if summary.encoder:
+        print_encoder(summary, console)
+
+
+def print_encoder(summary: Summary, console: Console) -> None:
     encoder = next((result for result in summary.encoder if not result.ok), summary.encoder[0])
     console.print(similarity_table(encoder))
     verdict = "[green]equal[/green]" if encoder.ok else "[red]NOT equal[/red]"

@@ -1,4 +1,4 @@
-"""One rank of the demo: `python -m tilewire.demo_rank FOLDER`, started by `tilewire demo`."""
+"""One rank of the demo: `python -m tilewire.demo_rank FOLDER [--without-encoder]`, started by `tilewire demo`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import tilewire as tw
-from tilewire.demo import run_rank
+from tilewire.demo import all_work, run_rank
 from tilewire.demo_cases import CallStats
+from tilewire.demo_progress import step_line
+
+WITHOUT_ENCODER = "--without-encoder"
 
 
 class TilewireMachine:
@@ -39,7 +42,13 @@ class TilewireMachine:
 
 def main() -> None:
     with tw.init() as comm:
-        run_rank(TilewireMachine(comm), Path(sys.argv[1]))
+
+        def tell(step: int, steps: int, name: str) -> None:
+            if comm.rank == 0:
+                print(step_line(step, steps, name), flush=True)
+
+        work = all_work(comm.world_size, WITHOUT_ENCODER not in sys.argv, tell)
+        run_rank(TilewireMachine(comm), Path(sys.argv[1]), work)
 
 
 if __name__ == "__main__":

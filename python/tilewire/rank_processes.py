@@ -8,10 +8,14 @@ import selectors
 import signal
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
-from typing import IO, Any, TextIO
+from typing import IO, Any, Protocol
+
+from tilewire.limits import address_space
 
 _PR_SET_PDEATHSIG = 1
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -21,12 +25,21 @@ _LONGEST_LINE = 64 * 1024
 _POLL_S = 0.05
 # How long output may stay open after its rank ended (something the rank started still holds it).
 _DRAIN_S = 0.5
+# The last lines of the failing rank are shown again at the end when so much came after them.
+_LAST_LINES, _NEAR_LINES = 5, 10
+
+
+class Sink(Protocol):
+    """Where output goes: whole lines, one or more at a time."""
+
+    def write(self, text: str, /) -> Any: ...
+    def flush(self) -> Any: ...
 
 
 class RankProcesses:
     """Start all ranks, `run()` them to their end, then `end()`. One thread, the main one."""
 
-    def __init__(self, grace_s: float, out: TextIO, err: TextIO) -> None:
+    def __init__(self, grace_s: float, out: Sink, err: Sink) -> None:
         self._grace_s = grace_s
         self._out, self._err = out, err
         self._prepare = _before_exec(os.getpid())
@@ -34,6 +47,8 @@ class RankProcesses:
         self._selector = selectors.DefaultSelector()
         self._streams: set[_Stream] = set()
         self._code: int | None = None  # of the first failure
+        self._failed_rank = 0
+        self._history = _History()
         self._asked: list[int] = []  # signals that asked for the end
         self._ending_since: float | None = None
         self._last_signal = 0
@@ -51,9 +66,11 @@ class RankProcesses:
         self._processes.append(process)
         if process.pidfd is not None:
             self._selector.register(process.pidfd, selectors.EVENT_READ, None)
+        rank = len(self._processes) - 1
         for source, target in ((child.stdout, self._out), (child.stderr, self._err)):
             assert source is not None
-            stream = _Stream(source, target, prefix)
+            note = partial(self._history.note, rank, source is child.stderr)
+            stream = _Stream(source, target, prefix, note)
             self._streams.add(stream)
             self._selector.register(source, selectors.EVENT_READ, stream)
 
@@ -71,7 +88,10 @@ class RankProcesses:
         while self._streams and time.monotonic() < end:
             self._pump()
         self._note_failure()
-        return 128 + self._asked[0] if self._asked else self._code or 0
+        if self._asked:
+            return 128 + self._asked[0]
+        self._recall_failure()
+        return self._code or 0
 
     def end(self) -> None:
         """Leaves nothing behind, whatever happened before."""
@@ -119,11 +139,20 @@ class RankProcesses:
         failed = [(code > 0, rank, code) for rank, code in codes if code]
         if failed:
             _, rank, code = min(failed)
-            self._code = code if code > 0 else 128 - code
+            self._code, self._failed_rank = code if code > 0 else 128 - code, rank
             if not self._asked:
-                how = f"exit code {code}" if code > 0 else f"killed by {signal.Signals(-code).name}"
-                self._err.write(f"tilewire run: rank {rank} failed ({how}); ending the others\n")
+                self._err.write(f"tilewire run: rank {rank} failed ({_how_it_ended(code)}); ending the others\n")
                 self._err.flush()
+
+    def _recall_failure(self) -> None:
+        """The failing rank's last words once more, where the other ranks' have covered them."""
+        if self._code is None:
+            return
+        lines = self._history.covered_lines(self._failed_rank)
+        if lines:
+            text = "".join(f"tilewire run:   {line}\n" for line in lines)
+            self._err.write(f"tilewire run: the last lines of rank {self._failed_rank}, which failed first:\n{text}")
+            self._err.flush()
 
     def _press(self, ending_s: float) -> None:
         """Ends the ranks more and more firmly: the user's own signal, SIGTERM after the time of grace, SIGKILL."""
@@ -172,13 +201,35 @@ class _Process:
             os.close(self.pidfd)
 
 
+class _History:
+    """The last lines of each rank's outputs, and how many lines of all ranks were shown behind them."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._last: dict[tuple[int, bool], deque[str]] = {}
+        self._count_at: dict[tuple[int, bool], int] = {}
+
+    def note(self, rank: int, is_error: bool, lines: Sequence[str]) -> None:
+        self._count += len(lines)
+        self._last.setdefault((rank, is_error), deque(maxlen=_LAST_LINES)).extend(lines)
+        self._count_at[rank, is_error] = self._count
+
+    def covered_lines(self, rank: int) -> list[str]:
+        """The last lines of a rank (of its standard error if it wrote there), if they are no longer in sight."""
+        output = next((key for key in ((rank, True), (rank, False)) if key in self._last), None)
+        if output is None or self._count - self._count_at[output] <= _NEAR_LINES:
+            return []
+        return list(self._last[output])
+
+
 class _Stream:
     """One output of one rank: cuts it into lines and writes them with the rank's number before them."""
 
-    def __init__(self, source: IO[bytes], target: TextIO, prefix: str) -> None:
+    def __init__(self, source: IO[bytes], target: Sink, prefix: str, note: Callable[[Sequence[str]], None]) -> None:
         self._source = source
         self._target = target
         self._prefix = prefix
+        self._note = note
         self._rest = b""
         os.set_blocking(source.fileno(), False)
 
@@ -200,10 +251,22 @@ class _Stream:
         self._write([rest] if rest else [])
 
     def _write(self, lines: Sequence[bytes]) -> None:
-        text = "".join(f"{self._prefix}{line.decode(errors='replace')}\n" for line in lines)
-        if text:
-            self._target.write(text)
+        if lines:
+            texts = [line.decode(errors="replace") for line in lines]
+            self._target.write("".join(f"{self._prefix}{text}\n" for text in texts))
             self._target.flush()
+            self._note(texts)
+
+
+def _how_it_ended(code: int) -> str:
+    if code > 0:
+        # A program that finds too little address space often cannot say so.
+        space = address_space()
+        return f"exit code {code}" + (f", ulimit -v is {space}" if space != "unlimited" else "")
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:  # a real-time signal has no name
+        return f"killed by signal {-code}"
 
 
 def _before_exec(parent: int) -> Callable[[], None]:

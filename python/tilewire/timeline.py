@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewire.errors import Unavailable
 from tilewire.trace_events import COMPUTE_ROLE, Event, as_events, bytes_by_link, lanes_of, overlap, write_file
 
 if TYPE_CHECKING:
@@ -34,11 +35,29 @@ def source_colour(source: int) -> str:
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
 
 
-def write_picture(events: Iterable[Event] | Any, path: Path, title: str = "") -> None:
-    """Draws the events to `path`: .svg or .png. OSError names a path that cannot be written."""
+def check_picture(path: Path) -> str:
+    """The kind of the picture, svg or png; asked before work is done whose result would be drawn. ValueError for
+    another suffix, `Unavailable` where nothing can be drawn."""
     kind = path.suffix.lower().lstrip(".")
     if kind not in ("svg", "png"):
         raise ValueError(f"the picture {path} must end in .svg or .png")
+    check_matplotlib()
+    return kind
+
+
+def check_matplotlib() -> None:
+    """`Unavailable`, with what to install, where no picture can be drawn."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise Unavailable(
+            "pictures cannot be drawn", values=f"matplotlib: {error}", advice="pip install 'tilewire[demo]'"
+        ) from error
+
+
+def write_picture(events: Iterable[Event] | Any, path: Path, title: str = "") -> None:
+    """Draws the events to `path`. Raises what `check_picture` raises; OSError names a path that cannot be written."""
+    kind = check_picture(path)
     from matplotlib import rc_context
 
     # The same events give the same file: no random ids, no date.
@@ -200,6 +219,12 @@ def _legend(figure: Figure, events: list[Event]) -> None:
 
 def _unit(duration_ns: int) -> tuple[float, str]:
     return next(((size, name) for size, name in _UNITS if duration_ns >= 3 * size), _UNITS[-1])
+
+
+def readable_time(seconds: float) -> str:
+    """0.1532 -> "153.2 ms"."""
+    size, unit = next(((size, name) for size, name in _UNITS if seconds * 1e9 >= size), _UNITS[-1])
+    return f"{seconds * 1e9 / size:.4g} {unit}"
 
 
 def readable_bytes(count: int) -> str:

@@ -88,6 +88,21 @@ def test_trace_names_files_that_it_cannot_read_or_write(tmp_path: Path) -> None:
     assert unwritable.exit_code == 2 and "cannot write /no/such/folder/t.svg" in unwritable.output
 
 
+@pytest.mark.parametrize("file", ["t.png", "t.svg"])
+def test_picture_that_cannot_be_drawn_is_refused_before_any_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    write_events(make_trace(), tmp_path / "e.json")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    picture, perfetto = str(tmp_path / file), tmp_path / "p.json"
+    trace = invoke("trace", str(tmp_path / "e.json"), "--picture", picture, "--perfetto", str(perfetto))
+    plan = invoke("plan", "all_gather_matmul", "--m", "64", "--k", "64", "--n", "64", "--picture", picture)
+    for result in (trace, plan):
+        assert result.exit_code == 2 and "pip install 'tilewire[demo]'" in result.output, result.output
+    assert not perfetto.exists() and "predicted" not in plan.output
+    assert invoke("trace", str(tmp_path / "e.json")).exit_code == 0
+
+
 def test_run_names_what_does_not_fit(tmp_path: Path) -> None:
     result = invoke("run", "-n", "1", "--nodes", "2", "true")
     assert result.exit_code == 2 and "1 ranks on 2 nodes" in result.output
@@ -146,3 +161,24 @@ def test_plan_names_what_cannot_be() -> None:
     ):
         result = invoke("plan", *arguments)
         assert result.exit_code == 2 and piece in result.output, result.output
+
+
+@pytest.mark.parametrize("option", ["--tflops", "--node-gb", "--network-gbit", "--latency-us"])
+@pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e999"])
+def test_numbers_that_no_machine_has_are_refused_by_name(option: str, value: str) -> None:
+    result = invoke("plan", "all_gather_matmul", "--m", "1", "--k", "1", "--n", "1", f"{option}={value}")
+    assert result.exit_code == 2 and option in result.output and "finite" in result.output, result.output
+
+
+def test_sizes_and_ranks_beyond_all_bounds_are_refused_by_name() -> None:
+    huge = str(10**30)
+    shape = {"--m": "1", "--k": "1", "--n": "1"}
+    for name, value in (("--m", huge), ("--k", huge), ("--n", huge), ("--nodes", "2000000"), ("--workers", "0")):
+        options = [part for pair in {**shape, name: value}.items() for part in pair]
+        result = invoke("plan", "all_gather_matmul", *options)
+        assert result.exit_code == 2 and name in result.output, result.output
+
+
+def test_grace_must_be_a_time() -> None:
+    result = invoke("run", "--grace", "nan", "true")
+    assert result.exit_code == 2 and "--grace" in result.output

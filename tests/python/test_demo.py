@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
+import re
+import sys
+from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from fake_cluster import FakeCluster, FakeComm, Tamper
 from synthetic_trace import make_trace
-from tilewire import demo
+from tilewire import demo, encoder_weights
+from tilewire.cli import app
+from tilewire.cli import demo as demo_command
 from tilewire.demo_cases import Case, CaseResult, odd_cases, real_cases, run_case
+from tilewire.demo_progress import show_progress, step_line
+from tilewire.demo_rank import WITHOUT_ENCODER
 from tilewire.encoder_weights import EncoderModel, load_model
+from tilewire.launcher import Launch
 from tilewire.linear import Array
+from tilewire.rank_processes import Sink
 
 
 @cache
@@ -26,7 +35,8 @@ def encoder_model() -> EncoderModel:
 
 
 def run_all(world_size: int, folder: Path, cases: list[Case], tamper: Tamper | None = None) -> demo.Summary:
-    FakeCluster(world_size, tamper).run(lambda machine: demo.run_rank(machine, folder, cases, encoder_model()))
+    work = demo.Work(cases, encoder_model())
+    FakeCluster(world_size, tamper).run(lambda machine: demo.run_rank(machine, folder, work))
     return demo.read_results(folder, world_size)
 
 
@@ -125,3 +135,72 @@ def test_timeline_files_of_the_first_case(tmp_path: Path) -> None:
     paths = demo.write_timeline(demo.Summary([case], [], 4), tmp_path)
     assert [path.name for path in paths] == ["events.json", "perfetto.json", "timeline.svg", "timeline.png"]
     assert all(path.stat().st_size > 1000 for path in paths)
+
+
+@pytest.fixture
+def quick_ranks(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """`tilewire demo` whose ranks leave the files of one small case behind; gives the commands that it started."""
+    commands: list[list[str]] = []
+
+    def launch_quickly(plan: Launch, out: Sink) -> int:
+        commands.append(list(plan.command))
+        with_encoder = WITHOUT_ENCODER not in plan.command
+        content = {
+            "cases": [asdict(CaseResult("layer", "(2x8) x 8 x 8 bf16", True, "ok", 64, 0.001, {}, make_trace()))],
+            "encoder": asdict(demo.EncoderResult(np.eye(6).tolist(), 0, 0, 0.1, 9)) if with_encoder else None,
+        }
+        for rank in range(plan.world_size):
+            Path(plan.command[3], f"rank{rank}.json").write_text(json.dumps(content))
+        out.write(f"[0] {step_line(1, 2, 'layer')}\n")
+        return 0
+
+    monkeypatch.setattr(demo_command, "launch", launch_quickly)
+    return commands
+
+
+def test_demo_without_matplotlib_says_so_first_and_still_shows_the_table(
+    quick_ranks: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "timeline.svg").write_text("of an old run")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = CliRunner().invoke(app, ["demo", "--layout", "1,1", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    text = " ".join(result.output.split())
+    assert "pip install 'tilewire[demo]'" in text.split("starting")[0], "it is said only after the work"
+    assert "ok 128" in text and text.count("left out: the timeline pictures") == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["events.json", "perfetto.json"]
+
+
+def test_demo_without_the_encoder_runs_the_rest(
+    quick_ranks: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(encoder_weights, "PARTS", ("no-such-package",))
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "ok 256" in result.output and "Not installed: no-such-package" in result.output
+    assert "Sentence encoder" not in result.output and quick_ranks[0][-1] == WITHOUT_ENCODER
+
+
+def test_whole_demo_leaves_nothing_out(quick_ranks: list[list[str]], tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
+    assert result.exit_code == 0 and "left out" not in result.output
+    assert "Sentence encoder" in result.output and (tmp_path / "timeline.png").exists()
+
+
+def test_work_without_a_model_has_no_encoder(tmp_path: Path) -> None:
+    steps: list[str] = []
+    work = demo.Work([Case("even", [8], 64, [[16]])], None, lambda step, of, name: steps.append(f"{step}/{of} {name}"))
+    FakeCluster(1).run(lambda machine: demo.run_rank(machine, tmp_path, work))
+    summary = demo.read_results(tmp_path, 1)
+    assert summary.ok and summary.encoder == [] and steps == ["1/1 even"]
+
+
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_steps_are_progress_and_other_lines_stay_as_they_are(is_terminal: bool) -> None:
+    out = io.StringIO()
+    console = Console(file=out, width=100, force_terminal=is_terminal)
+    with show_progress(console, "starting") as output:
+        output.write(f"[0] {step_line(3, 7, 'a [case]')}\n[1] a [warning]\n")
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue())
+    step = "2/7 0:00:00 a [case]" if is_terminal else "3/7 a [case]"
+    assert "@step" not in text and step in text and "[1] a [warning]" in text

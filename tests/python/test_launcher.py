@@ -5,13 +5,15 @@ from __future__ import annotations
 import io
 import json
 import os
+import resource
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -116,6 +118,66 @@ def test_exit_code_of_the_failing_rank_is_given(script: Callable[[str], str], tm
 
 def test_first_failure_counts_not_the_lowest_rank(script: Callable[[str], str]) -> None:
     assert run(script("time.sleep({2: 0, 1: 0.3, 0: 0.5}[rank]); sys.exit(10 + rank)"))[0] == 12
+
+
+def test_last_words_of_the_failing_rank_are_shown_again_when_others_covered_them(script: Callable[[str], str]) -> None:
+    body = """
+if rank == 1:
+    raise RuntimeError('the cause')
+time.sleep(0.5)
+for line in range(50):
+    print('noise', line, file=sys.stderr)
+"""
+    code, _, err = run(script(body), 3, grace_s=5)
+    last = err.splitlines()[-5:]
+    assert code == 1 and "the last lines of rank 1" in last[0]
+    assert last[-1] == "tilewire run:   RuntimeError: the cause"
+
+
+def test_last_words_that_are_still_in_sight_are_not_repeated(script: Callable[[str], str]) -> None:
+    code, _, err = run(script("raise RuntimeError('the cause')"), 1)
+    assert code == 1 and "last lines" not in err
+
+
+def test_signal_without_a_name_is_told_by_its_number(script: Callable[[str], str]) -> None:
+    code, _, err = run(script("os.kill(os.getpid(), 40)\ntime.sleep(9)"), 1)
+    assert code == 168 and "rank 0 failed (killed by signal 40)" in err
+
+
+@pytest.fixture
+def open_files() -> Iterator[Callable[[int, int], None]]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield lambda soft, hard: resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_soft_limit_of_open_files_is_raised_as_far_as_needed(
+    script: Callable[[str], str], open_files: Callable[[int, int], None]
+) -> None:
+    path = script("print('up')")
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    open_files(len(os.listdir("/proc/self/fd")) + 5, hard)
+    assert run(path, 4)[1].count("up") == 4
+
+
+@pytest.mark.parametrize(
+    ("limit", "pieces"),
+    [
+        ("ulimit -n 20", ["4 ranks need ", "ulimit -n is 20", "raise it: ulimit -n "]),
+        # As a user of whom nothing else runs; root has no such limit.
+        ("ulimit -u 2", ["cannot be started", "ulimit -u is 2", "raise it: ulimit -u ", "each rank needs about 9"]),
+    ],
+)
+def test_limit_of_the_system_is_named_with_what_is_needed(limit: str, pieces: list[str]) -> None:
+    if "-u" in limit and (os.getuid() != 0 or not shutil.which("setpriv")):
+        pytest.skip("only root can become a user without processes")
+    as_user = "setpriv --reuid=12345 --regid=12345 --clear-groups " if "-u" in limit else ""
+    code = "import sys; from tilewire.cli import main; main()"
+    command = f'{as_user}bash -c \'{limit}; exec "{sys.executable}" -c "{code}" run -n 4 true\''
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2 and "Traceback" not in done.stderr, done.stderr
+    for piece in pieces:
+        assert piece in done.stderr
 
 
 def test_killed_rank_ends_the_others_soon(script: Callable[[str], str], tmp_path: Path) -> None:

@@ -5,18 +5,32 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tilewire.cli.console import make_console
 from tilewire.cli.failure import fail
+from tilewire.errors import Error, Unavailable
 from tilewire.launcher import Launch, launch, make_layout
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 RANK_MODULE = "tilewire.demo_rank"
 # A network as slow, beside CPU ranks, as a real one is beside GPUs: what is hidden under compute is worth hiding.
 NETWORK = {"TILEWIRE_EMULATED_BANDWIDTH_GBPS": "0.05", "TILEWIRE_EMULATED_LATENCY_US": "500"}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Which optional parts of the demo can be had here, and a line for each that cannot."""
+
+    pictures: bool
+    encoder: bool
+    left_out: list[str]
 
 
 def register(app: typer.Typer) -> None:
@@ -30,18 +44,54 @@ def demo(
     ),
 ) -> None:
     """Run the operation on an embedded cluster, check every element, show a table and write a timeline."""
+    console = make_console()
     try:
         counts = make_layout(None, None, layout)
+        parts = find_parts()
+        _say(parts.left_out, console)
         out.mkdir(parents=True, exist_ok=True)
         # Ranks write here only; an old run's files must not pass for this one's.
         with tempfile.TemporaryDirectory(prefix="tilewire-demo-") as folder:
-            code = launch(Launch([sys.executable, "-m", RANK_MODULE, folder], counts, _environment(sum(counts))))
+            code = _run_ranks(counts, Path(folder), parts, console)
             if code:
                 fail("a rank failed; see its output above", code)
-            ok = _show(Path(folder), sum(counts), out)
-    except (ValueError, OSError) as error:
+            ok = _show(Path(folder), sum(counts), out, parts, console)
+        _say(parts.left_out, console)
+    except (Error, ValueError, OSError) as error:
         fail(str(error))
     raise typer.Exit(0 if ok else 1)
+
+
+def find_parts() -> Parts:
+    """Looks before any work is done. What is optional is left out; nothing of the table depends on it."""
+    from tilewire.encoder_weights import ADVICE, missing_parts
+    from tilewire.timeline import check_matplotlib
+
+    left_out: list[str] = []
+    try:
+        check_matplotlib()
+    except Unavailable as error:
+        left_out.append(f"left out: the timeline pictures. {error}")
+    pictures = not left_out
+    absent = missing_parts()
+    if absent:
+        left_out.append(f"left out: the sentence encoder. Not installed: {', '.join(absent)}; {ADVICE}")
+    return Parts(pictures, not absent, left_out)
+
+
+def _say(lines: list[str], console: Console) -> None:
+    for line in lines:
+        console.print(line, style="yellow", markup=False, highlight=False)
+
+
+def _run_ranks(counts: list[int], folder: Path, parts: Parts, console: Console) -> int:
+    from tilewire.demo_progress import show_progress
+    from tilewire.demo_rank import WITHOUT_ENCODER
+
+    command = [sys.executable, "-m", RANK_MODULE, str(folder), *([] if parts.encoder else [WITHOUT_ENCODER])]
+    where = f"{len(counts)} node{'s' * (len(counts) > 1)}"
+    with show_progress(console, f"starting {sum(counts)} ranks on {where}") as output:
+        return launch(Launch(command, counts, _environment(sum(counts))), output)
 
 
 def _environment(ranks: int) -> dict[str, str]:
@@ -51,12 +101,11 @@ def _environment(ranks: int) -> dict[str, str]:
     return {"OPENBLAS_NUM_THREADS": count, "OMP_NUM_THREADS": count, **network}
 
 
-def _show(folder: Path, world_size: int, out: Path) -> bool:
+def _show(folder: Path, world_size: int, out: Path, parts: Parts, console: Console) -> bool:
     from tilewire.demo import print_summary, read_results, write_timeline
 
-    console = make_console()
     summary = read_results(folder, world_size)
     print_summary(summary, console)
-    for path in write_timeline(summary, out):
+    for path in write_timeline(summary, out, parts.pictures):
         console.print(f"wrote {path}", highlight=False, markup=False)
     return summary.ok

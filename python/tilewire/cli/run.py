@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from tilewire.cli.failure import fail
+from tilewire.cli.numbers import finite
+from tilewire.errors import Error
 from tilewire.launcher import Launch, launch, make_layout, rank_command
 
 Ranks = Annotated[int | None, typer.Option("-n", "--ranks", help="Number of ranks (processes). Default: 1.")]
@@ -28,7 +30,9 @@ def run(
     nodes: Nodes = None,
     layout: Layout = None,
     module: Annotated[bool, typer.Option("-m", "--module", help="Run a Python module, as python -m does.")] = False,
-    grace: Annotated[float, typer.Option("--grace", min=0, help="Seconds that ranks get to end by themselves.")] = 3.0,
+    grace: Annotated[
+        float, typer.Option("--grace", callback=finite, help="Seconds that ranks get to end by themselves.")
+    ] = 3.0,
     prefix: Annotated[bool, typer.Option(help="Put the rank's number before each line of output.")] = True,
 ) -> None:
     """Start the ranks of this machine as processes, several nodes' worth if you like, and end them together."""
@@ -36,7 +40,7 @@ def run(
         command = rank_command(program, arguments or [], module)
         plan = Launch(command, make_layout(ranks, nodes, layout), grace_s=grace, prefix=prefix)
         code = launch(plan)
-    except (ValueError, OSError) as error:
+    except (Error, ValueError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             # Whoever read the output has left: nothing more can be said there, not even while Python ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from tilewire.cli.console import make_console
 from tilewire.cli.failure import fail
+from tilewire.errors import Error
 from tilewire.trace_events import Event, bytes_by_link, overlap, read_events, write_perfetto
 
 
@@ -27,14 +28,16 @@ def trace(
 ) -> None:
     """Turn recorded events into a timeline picture and a file for Perfetto, and sum them up."""
     try:
+        if picture:
+            from tilewire.timeline import check_picture, write_picture
+
+            check_picture(picture)
         events = [event for path in events_files for event in read_events(path)]
         if perfetto:
             write_perfetto(events, perfetto, title)
         if picture:
-            from tilewire.timeline import write_picture
-
             write_picture(events, picture, title)
-    except (ValueError, OSError) as error:
+    except (Error, ValueError, OSError) as error:
         fail(str(error))
     make_console().print(summary(events))
 
