@@ -50,7 +50,7 @@ class Sequence {
       own_in_user.push_back(below(3) == 0);
       choices.push_back(choice(chunk_rows));
     }
-    simulation_->add_call(problem, choices, {}, own_in_user);
+    simulation_->add_call(problem, choices, {}, [&](Schedule& s) { s.own_in_user = own_in_user[s.me().value]; });
   }
 
   PlanChoice choice(int64_t chunk_rows) {

@@ -1,83 +1,78 @@
-// AllGather+GEMM for the simulator: what each role's work touches. The iterators are those of schedule.h; nothing is
-// computed here that they do not say.
+// AllGather+GEMM for the simulator: which memory each role's work reads and writes, and what a tile costs. The
+// iterators are those of schedule.h; nothing is computed here that they do not say.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
+#include "ops/ag_gemm/plan.h"
 #include "ops/ag_gemm/schedule.h"
-#include "schedule/simulator/call_model.h"
-#include "schedule/simulator/sim_program.h"
+#include "schedule/simulator/op_model.h"
 
 namespace tilewire::ag_gemm {
 
-inline Content shard_content(ChunkRef c) { return {kShardArrived, c.source, c.chunk.value, 0}; }
+struct RankModel {
+  using Problem = ag_gemm::Problem;
+  using Choice = PlanChoice;
+  using Tables = ScheduleTables;
+  using Schedule = ag_gemm::Schedule;
+  static constexpr const char* const* kFamilyNames = ag_gemm::kFamilyNames;
 
-inline MemoryRange gathered_range(const Schedule& s, Rank where, ChunkRef c) {
-  return {where, SimArea::half, s.buffers.gathered_offset(s.chunks.rows(c).begin), s.bytes(c)};
-}
-
-// Where the own shard's chunk lies when it was not copied.
-inline MemoryRange input_range(const Schedule& s, ChunkRef c) {
-  const int64_t own_row = s.chunks.rows(c).begin - s.chunks.row_begin[s.me().value];
-  return {s.me(), SimArea::user, s.user_offset + own_row * s.buffers.pitch_bytes, s.bytes(c)};
-}
-
-inline MemoryRange source_range(const Schedule& s, ChunkRef c) {
-  return s.own_in_user && c.source == s.me() ? input_range(s, c) : gathered_range(s, s.me(), c);
-}
-
-// push and forward.
-inline void touch_work(const Schedule& s, int64_t, const CopyWork& w, Touch& touch) {
-  const MemoryRange to = gathered_range(s, w.to, w.chunk);
-  if (w.from_input && !s.own_in_user) {
-    touch.write(to, shard_content(w.chunk));
-  } else {
-    touch.copy(source_range(s, w.chunk), to, shard_content(w.chunk));
-  }
-}
-
-inline void touch_work(const Schedule& s, int64_t, const SendWork& w, Touch& touch) {
-  if (w.command.kind == CommandKind::write) touch.read(source_range(s, w.chunk), shard_content(w.chunk));
-}
-
-inline void touch_work(const Schedule& s, int64_t k, const TileWork& w, Touch& touch) {
-  touch.tile(w.tile,
-             2.0 * static_cast<double>(w.rows.rows() * (w.columns.end - w.columns.begin)) * static_cast<double>(k));
-  if (s.chunks.total_chunks() == 0) return;
-  const int32_t last = s.chunks.global(s.chunks.of_row(w.rows.end - 1));
-  for (int32_t g = s.chunks.global(s.chunks.of_row(w.rows.begin)); g <= last; ++g) {
-    const ChunkRef c = s.chunks.at(g);
-    touch.read(source_range(s, c), shard_content(c));
-  }
-}
-
-inline void touch_work(const Schedule&, int64_t, const DrainWork&, Touch&) {}
-
-// The model of any role of the list in schedule.h.
-template <class R>
-struct RoleModel {
-  using Role = R;
-  using Work = typename R::Work;
-  R role;
-  Schedule s;
+  Schedule schedule;
+  Cursors cursors;
   int64_t k = 0;
 
-  Role start() const { return role; }
-  void touch(const Work& w, Touch& touch) const { touch_work(s, k, w, touch); }
-  const Command* command(const Work& w) const requires requires { w.command; }
-  { return &w.command; }
-};
+  RankModel(const Schedule& s, const PlanChoice& choice, const Problem& problem)
+      : schedule(s), cursors(choice.cursors), k(problem.k) {}
 
-// Adds the agents of one rank to a call.
-inline void add_rank(SimCall& call, const Schedule& s, Cursors cursors, int64_t k) {
-  add_call_roles(call, s.frame, s.frame.has_network() ? static_cast<int32_t>(Ring::call) : -1, s.own_in_user);
-  for_each_role(s, cursors, [&]<class Role>(const AgentPlace& place, const Role& role) {
-    call.add(s.me(), place, RoleModel<Role>{role, s, k});
-  });
-  call.set_tiles(s.me(), s.grid.tiles());
-  if (!s.own_in_user) return;
-  for (int32_t c = 0; c < s.own_chunks(); ++c) {
-    const ChunkRef chunk{s.me(), Chunk{c}};
-    call.add_user_input({input_range(s, chunk), shard_content(chunk)});
+  // push and forward.
+  void touch(const CopyWork& w, Touch& touch) const {
+    const MemoryRange to = gathered(w.to, w.chunk);
+    if (w.from_input && !schedule.own_in_user) {
+      touch.write(to, content(w.chunk));
+    } else {
+      touch.copy(source(w.chunk), to, content(w.chunk));
+    }
   }
-}
+  void touch(const SendWork& w, Touch& touch) const {
+    if (w.command.kind == CommandKind::write) touch.read(source(w.chunk), content(w.chunk));
+  }
+  void touch(const TileWork& w, Touch& touch) const {
+    const int64_t columns = w.columns.end - w.columns.begin;
+    touch.tile(w.tile, 2.0 * static_cast<double>(w.rows.rows() * columns) * static_cast<double>(k));
+    const ChunkMap& chunks = schedule.chunks;
+    if (chunks.total_chunks() == 0) return;
+    const int32_t last = chunks.global(chunks.of_row(w.rows.end - 1));
+    for (int32_t g = chunks.global(chunks.of_row(w.rows.begin)); g <= last; ++g) {
+      const ChunkRef c = chunks.at(g);
+      touch.read(source(c), content(c));
+    }
+  }
+  void touch(const DrainWork&, Touch&) const {}
+
+  int64_t tiles() const { return schedule.grid.tiles(); }
+  std::vector<UserInput> user_inputs() const {
+    std::vector<UserInput> inputs;
+    for (int32_t c = 0; schedule.own_in_user && c < schedule.own_chunks(); ++c) {
+      const ChunkRef chunk{schedule.me(), Chunk{c}};
+      inputs.push_back({source(chunk), content(chunk)});
+    }
+    return inputs;
+  }
+
+ private:
+  static Content content(ChunkRef c) { return {kShardArrived, c.source, c.chunk.value, 0}; }
+  MemoryRange gathered(Rank where, ChunkRef c) const {
+    const int64_t first_row = schedule.chunks.rows(c).begin;
+    return {where, SimArea::half, schedule.buffers.gathered_offset(first_row), schedule.bytes(c)};
+  }
+  // Where a chunk lies at this rank: in the gathered buffer, or the own one where the caller put it.
+  MemoryRange source(ChunkRef c) const {
+    if (!schedule.own_in_user || c.source != schedule.me()) return gathered(schedule.me(), c);
+    const int64_t own_row = schedule.chunks.rows(c).begin - schedule.chunks.row_begin[c.source.value];
+    const int64_t offset = schedule.user_offset + own_row * schedule.buffers.pitch_bytes;
+    return {c.source, SimArea::user, offset, schedule.bytes(c)};
+  }
+};
 
 }  // namespace tilewire::ag_gemm

@@ -3,11 +3,9 @@
 #include <benchmark/benchmark.h>
 
 #include <chrono>
-#include <deque>
 
 #include "base/bench_row.h"
-#include "ops/ag_gemm/model.h"
-#include "ops/ag_gemm/plan.h"
+#include "ops/ag_gemm/simulation.h"
 #include "schedule/simulator/random_run.h"
 #include "schedule/simulator/timed_run.h"
 
@@ -15,39 +13,24 @@ namespace tilewire::ag_gemm {
 namespace {
 
 // M = N = K = 8192 bf16 over all ranks, 132 compute workers a rank, tiles of 128 x 128.
-class BigCall {
- public:
-  BigCall(int32_t nodes, int32_t ranks_per_node, int32_t chunk_rows) {
-    program.topology = TopologyTables::from_layout(std::vector<int32_t>(static_cast<size_t>(nodes), ranks_per_node));
-    const int32_t ranks = program.ranks();
-    program.arena = {
-        .flags = {.ranks = ranks, .max_chunks = 64}, .half_stride_bytes = int64_t{1} << 28, .user_stride_bytes = 4096};
-    program.first_epoch = 2;
-    program.rings = nodes > 1 ? kRings : 0;
-    Problem problem{.rows = std::vector<int64_t>(static_cast<size_t>(ranks), 8192 / ranks),
-                    .k = 8192,
-                    .cols = {std::max(128, 8192 / ranks)}};
-    PlanChoice choice;
-    choice.chunk_rows = chunk_rows;
-    choice.tile_cols = 128;
-    choice.workers = 132;
-    SimCall& call = program.add_call();
-    for (int32_t r = 0; r < ranks; ++r) {
-      const PlanContext context{.topology = program.topology.view(),
-                                .me = Rank{r},
-                                .arena = program.arena,
-                                .machine = {},
-                                .workers = choice.workers};
-      add_rank(call, tables_.emplace_back(problem, choice, context).schedule(program.first_epoch), choice.cursors,
-               problem.k);
-    }
-  }
-
-  SimProgram program;
-
- private:
-  std::deque<ScheduleTables> tables_;
-};
+Simulation big_call(const benchmark::State& state) {
+  const auto nodes = static_cast<size_t>(state.range(0));
+  const int32_t ranks_per_node = static_cast<int32_t>(state.range(1));
+  TopologyTables topology = TopologyTables::from_layout(std::vector<int32_t>(nodes, ranks_per_node));
+  const int32_t ranks = topology.view().ranks;
+  const ArenaLayout arena = {
+      .flags = {.ranks = ranks, .max_chunks = 64}, .half_stride_bytes = int64_t{1} << 28, .user_stride_bytes = 4096};
+  Simulation simulation(std::move(topology), arena);
+  const Problem problem{.rows = std::vector<int64_t>(static_cast<size_t>(ranks), 8192 / ranks),
+                        .k = 8192,
+                        .cols = {std::max(128, 8192 / ranks)}};
+  PlanChoice choice;
+  choice.chunk_rows = state.range(2);
+  choice.tile_cols = 128;
+  choice.workers = 132;
+  simulation.add_call(problem, {choice});
+  return simulation;
+}
 
 // Seconds a walk, against what is asked for on 2 nodes x 8 (seconds) and on 8 x 8 (a minute or so).
 void report_seconds(BenchRow& row, benchmark::State& state, double seconds) {
@@ -68,14 +51,13 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 
 // Arguments: nodes, ranks of a node, rows of a chunk.
 void random_walk(benchmark::State& state) {
-  const BigCall call(static_cast<int32_t>(state.range(0)), static_cast<int32_t>(state.range(1)),
-                     static_cast<int32_t>(state.range(2)));
+  const Simulation call = big_call(state);
   BenchRow row(state, 1);
   uint64_t seed = 1;
   int64_t pieces = 0;
   const auto begin = std::chrono::steady_clock::now();
   for (auto _ : state) {
-    const SimReport r = run_random(call.program, {}, seed++);
+    const SimReport r = run_random(call.program(), {}, seed++);
     if (!r.ok()) state.SkipWithError(r.text().c_str());
     pieces += r.pieces_of_work;
   }
@@ -89,14 +71,13 @@ BENCHMARK(random_walk)
     ->Unit(benchmark::kMillisecond);
 
 void clocked_walk(benchmark::State& state) {
-  const BigCall call(static_cast<int32_t>(state.range(0)), static_cast<int32_t>(state.range(1)),
-                     static_cast<int32_t>(state.range(2)));
+  const Simulation call = big_call(state);
   BenchRow row(state, 1);
   int64_t pieces = 0;
   double seconds = 0;
   const auto begin = std::chrono::steady_clock::now();
   for (auto _ : state) {
-    const TimedReport r = run_timed(call.program, {});
+    const TimedReport r = run_timed(call.program(), {});
     if (!r.rules.ok()) state.SkipWithError(r.rules.text().c_str());
     pieces += r.rules.pieces_of_work;
     seconds = r.seconds;

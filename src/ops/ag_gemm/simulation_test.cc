@@ -68,7 +68,7 @@ Simulation random_sequence(const std::vector<int32_t>& layout, uint64_t seed) {
                          .cursors = {.load_ahead = static_cast<int32_t>(below(3)),
                                      .publish_behind = static_cast<int32_t>(below(3))}});
     }
-    sim.add_call(p, choices, {}, own_in_user);
+    sim.add_call(p, choices, {}, [&](Schedule& s) { s.own_in_user = own_in_user[s.me().value]; });
   }
   return sim;
 }
