@@ -40,6 +40,8 @@ uint16_t parse_port(std::string_view whole, std::string_view text) {
 
 bool is_loopback_literal(const std::string& address) { return address.starts_with("127.") || address == "::1"; }
 
+bool is_any_literal(const std::string& address) { return address == "0.0.0.0" || address == "::"; }
+
 bool is_ipv6(const std::string& address) { return address.find(':') != std::string::npos; }
 
 std::string list_interfaces(const NetworkView& network) {
@@ -75,15 +77,50 @@ ChosenAddress chosen(const std::string& address, const NetworkView& network, con
 ChosenAddress choose_by_interface(const std::string& name, const NetworkView& network) {
   std::vector<const InterfaceAddress*> candidates;
   for (const auto& i : network.interfaces) {
-    if (i.interface == name && i.is_up) candidates.push_back(&i);
+    if ((i.interface == name || i.address == name) && i.is_up) candidates.push_back(&i);
   }
   const InterfaceAddress* best = best_of(candidates);
   if (best == nullptr) {
     throw Error(ErrorKind::unavailable, {.what = fmt::format("interface '{}' has no address that is up", name),
                                          .values = list_interfaces(network),
-                                         .advice = "name one of these interfaces"});
+                                         .advice = "name one of these interfaces in TILEWIRE_INTERFACE"});
   }
   return chosen(best->address, network, "the interface was named by an option");
+}
+
+bool is_literal_of_this_host(const std::string& literal, const NetworkView& network) {
+  return network.is_own && network.is_own(literal);
+}
+
+[[noreturn]] void throw_not_here(const HostPort& meeting, const std::vector<std::string>& literals,
+                                 const NetworkView& network) {
+  const std::string found =
+      literals == std::vector{meeting.host} ? "" : fmt::format(" ({})", fmt::join(literals, ", "));
+  throw Error(ErrorKind::unavailable,
+              {.what = fmt::format("the ranks are to meet at {}{}, which is no address of rank 0's host",
+                                   meeting.to_text(), found),
+               .values = fmt::format("this host has {}", list_interfaces(network)),
+               .advice = "pass the address of rank 0's host as the rendezvous, or start rank 0 there; if the others "
+                         "reach this host by that address all the same, name the interface in TILEWIRE_INTERFACE"});
+}
+
+HostPort place_on_interface(const HostPort& meeting, const std::vector<std::string>& literals,
+                            const std::string& interface, const NetworkView& network) {
+  const ChosenAddress named = choose_by_interface(interface, network);
+  for (const std::string& literal : literals) {
+    if (interface_of(literal, network) == named.interface) return {literal, meeting.port};
+  }
+  for (const std::string& literal : literals) {
+    if (!is_literal_of_this_host(literal, network)) continue;
+    throw Error(ErrorKind::invalid_argument,
+                {.what = fmt::format("the ranks are to meet at {}, which is not on interface '{}'", meeting.to_text(),
+                                     interface),
+                 .values = fmt::format("{} is on {}; this host has {}", literal, interface_of(literal, network),
+                                       list_interfaces(network)),
+                 .advice = "pass an address of that interface as the rendezvous, or leave TILEWIRE_INTERFACE unset"});
+  }
+  // The others know this host by an address that it does not have itself.
+  return {named.address, meeting.port};
 }
 
 std::optional<ChosenAddress> choose_by_route(const AddressRequest& request, const NetworkView& network) {
@@ -131,6 +168,7 @@ HostPort parse_host_port(std::string_view text) {
 NetworkView this_network() {
   NetworkView view;
   view.route_source = [](const std::string& host) { return route_source(host); };
+  view.is_own = [](const std::string& literal) { return can_bind(literal); };
   ifaddrs* list = nullptr;
   if (::getifaddrs(&list) != 0) return view;
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
@@ -156,6 +194,32 @@ ChosenAddress choose_address(const AddressRequest& request, const NetworkView& n
   throw Error(ErrorKind::unavailable, {.what = "no address of this host can be told to other hosts",
                                        .values = list_interfaces(network),
                                        .advice = "name an address or an interface"});
+}
+
+HostPort listening_place(const HostPort& meeting, const std::vector<std::string>& literals,
+                         const AddressRequest& request, const NetworkView& network) {
+  if (!request.interface.empty()) choose_by_interface(request.interface, network);  // a wrong name is an error anywhere
+  if (std::all_of(literals.begin(), literals.end(), is_loopback_literal)) return meeting;
+  if (is_any_literal(meeting.host)) {
+    return request.interface.empty() ? meeting
+                                     : HostPort{choose_by_interface(request.interface, network).address, meeting.port};
+  }
+  if (!request.interface.empty()) return place_on_interface(meeting, literals, request.interface, network);
+  const auto is_own = [&](const std::string& literal) { return is_literal_of_this_host(literal, network); };
+  if (std::none_of(literals.begin(), literals.end(), is_own)) throw_not_here(meeting, literals, network);
+  return meeting;
+}
+
+std::string source_address(const std::string& literal, const AddressRequest& request, const NetworkView& network) {
+  if (request.interface.empty()) return {};
+  const std::string name = choose_by_interface(request.interface, network).interface;
+  if (is_loopback_literal(literal)) return {};
+  std::vector<const InterfaceAddress*> candidates;
+  for (const auto& i : network.interfaces) {
+    if (i.interface == name && i.is_up && is_ipv6(i.address) == is_ipv6(literal)) candidates.push_back(&i);
+  }
+  const InterfaceAddress* best = best_of(candidates);
+  return best == nullptr ? std::string() : best->address;
 }
 
 }  // namespace tilewire

@@ -69,10 +69,23 @@ Rendezvous alone(const RendezvousOptions& options, const JobKey& job) {
   return out;
 }
 
+// Rank 0 finds out before it waits whether the others can reach it where they were told to.
+UniqueFd listen_where_told(const RendezvousOptions& options, SteadyTime deadline) {
+  const HostPort meeting = parse_host_port(options.host_port);
+  try {
+    const std::vector<std::string> literals = resolve(meeting.host, deadline);
+    return listen_on(listening_place(meeting, literals, options.address, this_network()));
+  } catch (const Error& error) {
+    ErrorParts parts = error.parts();
+    if (parts.where.empty()) parts.where = fmt::format("rank {}, rendezvous", options.rank.value);
+    throw Error(error.kind(), std::move(parts));
+  }
+}
+
 Rendezvous collect_by_port(const RendezvousOptions& options, SteadyTime deadline) {
   const JobKey job = derive_job_key(options.secret, options.expected_nonce.value_or(random_nonce()));
   if (options.world_size == 1) return alone(options, job);
-  return RendezvousRoot(options, listen_on(parse_host_port(options.host_port)), job, deadline).run();
+  return RendezvousRoot(options, listen_where_told(options, deadline), job, deadline).run();
 }
 
 Rendezvous collect_by_store(const RendezvousOptions& options, SteadyTime deadline) {

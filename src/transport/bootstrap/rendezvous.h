@@ -40,7 +40,8 @@ struct RendezvousOptions {
   std::string library_version{};  // must be equal on all ranks
   std::string agreed_options{};   // "name=value" lines that must be equal on all ranks (Options::agreement_text())
 
-  AddressRequest address;  // which address of rank 0 to publish in the store
+  AddressRequest address;  // which address of rank 0 to publish in the store; its interface also where to listen and
+                           // where to connect from
   std::string host_id{};   // override of the host identity (HostIdentity::override_id)
 
   std::chrono::milliseconds connect_deadline{60'000};
@@ -61,7 +62,8 @@ struct Rendezvous {
 };
 
 // Blocks until all ranks have come. Throws, beyond what is said above: Error(resource) when the port is in use (naming
-// it), Error(invalid_argument) for a bad rank, world size or address, Error(peer_lost) when a rank that had come went
+// it), Error(invalid_argument) for a bad rank, world size or address, Error(unavailable) at once when nobody knows the
+// name in host_port or, on rank 0, when it means another host, Error(peer_lost) when a rank that had come went
 // away again. Blocks at most connect_deadline and one second. Leaves nothing open when it throws.
 Rendezvous rendezvous(const RendezvousOptions& options);
 

@@ -17,6 +17,12 @@ constexpr std::chrono::seconds kAttemptLimit{3};  // one connect or one answer; 
 
 uint16_t type_of(HandshakeType type) { return static_cast<uint16_t>(type); }
 
+// One address of rank 0, and the own one that connections to it come from ("": as the system chooses).
+struct Way {
+  std::string literal;
+  std::string source;
+};
+
 struct Greeted {
   MessageSocket socket;
   Challenge own{};
@@ -33,9 +39,9 @@ Message receive_polling(MessageSocket& socket, const RendezvousOptions& options,
 }
 
 // One attempt to connect and exchange challenges; nullopt with the reason when it is worth another one.
-std::optional<Greeted> try_greet(const std::string& literal, const RendezvousOptions& options, const HostPort& root,
+std::optional<Greeted> try_greet(const Way& way, const RendezvousOptions& options, const HostPort& root,
                                  SteadyTime until, std::string& reason) {
-  Connected connected = try_connect(literal, root.port, until);
+  Connected connected = try_connect(way.literal, root.port, until, way.source);
   if (!connected.fd.is_open()) {
     reason = connected.reason;
     return std::nullopt;
@@ -62,15 +68,30 @@ std::optional<Greeted> try_greet(const std::string& literal, const RendezvousOpt
   return greeted;
 }
 
+std::vector<Way> ways_to_root(const RendezvousOptions& options, const HostPort& root, SteadyTime deadline) {
+  std::vector<Way> ways;
+  try {
+    const NetworkView network = this_network();
+    for (const std::string& literal : resolve(root.host, deadline)) {
+      ways.push_back({literal, source_address(literal, options.address, network)});
+    }
+    return ways;
+  } catch (const Error& error) {
+    ErrorParts parts = error.parts();
+    parts.where = fmt::format("rank {}, rendezvous at {}", options.rank.value, root.to_text());
+    throw Error(error.kind(), std::move(parts));
+  }
+}
+
 Greeted greet_root(const RendezvousOptions& options, const HostPort& root, SteadyTime deadline) {
-  const std::vector<std::string> literals = resolve(root.host, deadline);
+  const std::vector<Way> ways = ways_to_root(options, root, deadline);
   std::chrono::milliseconds pause = kFirstRetry;
   std::string reason;
   do {
     if (options.poll) options.poll();
-    for (const std::string& literal : literals) {
+    for (const Way& way : ways) {
       const SteadyTime until = std::min(deadline, deadline_in(kAttemptLimit));
-      if (auto greeted = try_greet(literal, options, root, until, reason)) return *std::move(greeted);
+      if (auto greeted = try_greet(way, options, root, until, reason)) return *std::move(greeted);
     }
     std::this_thread::sleep_until(std::min(deadline, deadline_in(pause)));
     pause = std::min(kLastRetry, pause * 2);

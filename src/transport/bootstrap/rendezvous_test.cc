@@ -1,5 +1,6 @@
 #include "transport/bootstrap/rendezvous.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -155,6 +156,73 @@ TEST(Rendezvous, MissingRankZeroIsNamedWithItsAddress) {
   const Failure failure = failure_of([&] { rendezvous(options); });
   EXPECT_EQ(failure.kind, ErrorKind::deadline);
   EXPECT_TRUE(failure.names("rank 0 did not come") && failure.names(address)) << failure.text;
+}
+
+// 192.0.2.1 is an address that no host has, and .invalid a domain without names.
+TEST(Rendezvous, PlaceThatIsNotRankZerosHostIsRefusedAtOnce) {
+  const SteadyTime start = steady_now();
+  const Failure failure = failure_of([] { rendezvous(rank_options(0, 2, "192.0.2.1:29500")); });
+  EXPECT_EQ(failure.kind, ErrorKind::unavailable);
+  EXPECT_TRUE(failure.names("192.0.2.1:29500") && failure.names("lo 127.0.0.1") && failure.names("rank 0"))
+      << failure.text;
+  EXPECT_LT(steady_now() - start, 5s);
+}
+
+TEST(Rendezvous, NameThatNobodyKnowsIsRefusedOnEveryRank) {
+  ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);  // where no name server answers
+  for (const int rank : {0, 1}) {
+    RendezvousOptions options = rank_options(rank, 2, "no-such-host.invalid:29500");
+    options.connect_deadline = 60s;
+    const SteadyTime start = steady_now();
+    const Failure failure = failure_of([&] { rendezvous(options); });
+    EXPECT_EQ(failure.kind, ErrorKind::unavailable) << failure.text;
+    EXPECT_TRUE(failure.names("no-such-host.invalid") && failure.names(fmt::format("rank {}", rank))) << failure.text;
+    EXPECT_LT(steady_now() - start, 40s) << "the resolver's own patience, but not the deadline";
+  }
+}
+
+TEST(Rendezvous, InterfaceThatIsNotThereIsNamedOnEveryRank) {
+  for (const int rank : {0, 1}) {
+    RendezvousOptions options = rank_options(rank, 2, "127.0.0.1:29500");
+    options.address.interface = "wlan9";
+    const Failure failure = failure_of([&] { rendezvous(options); });
+    EXPECT_EQ(failure.kind, ErrorKind::unavailable) << failure.text;
+    EXPECT_TRUE(failure.names("wlan9") && failure.names("lo 127.0.0.1")) << failure.text;
+  }
+}
+
+TEST(Rendezvous, RanksMeetOnTheNamedInterface) {
+  const NetworkView network = this_network();
+  const auto outer = std::find_if(network.interfaces.begin(), network.interfaces.end(), [](const auto& i) {
+    return i.is_up && !i.is_loopback && i.address.find(':') == std::string::npos;
+  });
+  if (outer == network.interfaces.end()) GTEST_SKIP() << "this host has loopback alone";
+  const uint16_t port = parse_host_port(free_address()).port;
+  const std::string meeting = HostPort{"0.0.0.0", port}.to_text();
+  std::thread rank0([&] {
+    RendezvousOptions options = rank_options(0, 2, meeting);
+    options.address.interface = outer->interface;
+    EXPECT_FALSE(failure_of([&] { rendezvous(options); }).has_failed);
+  });
+  const SteadyTime until = deadline_in(5s);
+  while (!try_connect(outer->address, port, until).fd.is_open() && steady_now() < until) std::this_thread::yield();
+  EXPECT_FALSE(try_connect("127.0.0.1", port, until).fd.is_open()) << "rank 0 listens elsewhere too";
+  RendezvousOptions options = rank_options(1, 2, HostPort{outer->address, port}.to_text());
+  options.address.interface = outer->interface;
+  const Failure failure = failure_of([&] { rendezvous(options); });
+  EXPECT_FALSE(failure.has_failed) << failure.text;
+  rank0.join();
+}
+
+TEST(TryConnect, ConnectionComesFromTheSourceThatWasAskedFor) {
+  const UniqueFd listener = listen_on({"127.0.0.1", 0});
+  const Connected connected = try_connect("127.0.0.1", local_port(listener.get()), deadline_in(5s), "127.0.0.5");
+  ASSERT_TRUE(connected.fd.is_open()) << connected.reason;
+  ASSERT_TRUE(wait_ready(listener.get(), POLLIN, deadline_in(5s)));
+  EXPECT_TRUE(accept_from(listener.get()).peer.starts_with("127.0.0.5:"));
+  const Connected foreign = try_connect("127.0.0.1", local_port(listener.get()), deadline_in(5s), "192.0.2.1");
+  EXPECT_FALSE(foreign.fd.is_open());
+  EXPECT_NE(foreign.reason.find("from 192.0.2.1"), std::string::npos) << foreign.reason;
 }
 
 TEST(Rendezvous, StrangersWithJunkOrSilenceDoNotDisturb) {

@@ -15,6 +15,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -142,9 +143,8 @@ UniqueFd listen_on(const HostPort& host_port) {
   SocketAddress address;
   if (parse_literal(host, host_port.port, address)) {
     UniqueFd fd = try_listen(address);
-    if (fd.is_open()) return fd;
-    // The others may know this host by an address that it does not have itself; then any interface has to do.
-    if (errno != EADDRNOTAVAIL) throw_listen_error(host_port, errno);
+    if (!fd.is_open()) throw_listen_error(host_port, errno);
+    return fd;
   }
   UniqueFd fd = try_listen(wildcard(AF_INET6, host_port.port));
   if (fd.is_open()) return fd;
@@ -180,26 +180,37 @@ std::vector<std::string> resolve(const std::string& host, SteadyTime deadline) {
   if (look_up(host, AI_NUMERICHOST, error)) return {host};
   // getaddrinfo() takes no deadline, so it runs on a thread that may be left behind with what it writes to.
   auto result = std::make_shared<Resolution>();
-  std::thread([host, result] { resolve_into(host, *result); }).detach();
+  try {
+    std::thread([host, result] { resolve_into(host, *result); }).detach();
+  } catch (const std::system_error& error) {
+    throw Error(ErrorKind::resource, {.what = fmt::format("no thread to resolve the name {}", host),
+                                      .values = error.what(),
+                                      .advice = "raise the limit on threads (ulimit -u)"});
+  }
   std::unique_lock lock(result->mutex);
   if (!result->is_done_changed.wait_until(lock, deadline, [&] { return result->is_done; })) {
     throw Error(ErrorKind::deadline, {.what = fmt::format("the name {} was not resolved in time", host),
-                                      .advice = "give the address as a number"});
+                                      .advice = "pass the address of rank 0's host as a number"});
   }
   if (result->literals.empty()) {
     throw Error(ErrorKind::unavailable, {.what = fmt::format("the name of rank 0's host is unknown here: {}", host),
                                          .values = ::gai_strerror(result->error),
-                                         .advice = "give the address as a number"});
+                                         .advice = "pass a name that every rank can resolve, or the address of rank "
+                                                   "0's host as a number"});
   }
   return result->literals;
 }
 
-Connected try_connect(const std::string& literal, uint16_t port, SteadyTime deadline) {
+Connected try_connect(const std::string& literal, uint16_t port, SteadyTime deadline, const std::string& source) {
   SocketAddress address;
   if (!parse_literal(literal, port, address)) return {{}, fmt::format("{} is no address", literal)};
   UniqueFd fd(::socket(address.family(), SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.is_open()) {
     throw Error(ErrorKind::resource, {.what = "no socket can be opened", .values = strerror(errno)});
+  }
+  SocketAddress from;
+  if (!source.empty() && parse_literal(source, 0, from) && ::bind(fd.get(), from.get(), from.size_bytes) != 0) {
+    return {{}, fmt::format("from {}: {}", source, strerror(errno))};
   }
   if (::connect(fd.get(), address.get(), address.size_bytes) != 0) {
     if (errno != EINPROGRESS && errno != EINTR) return {{}, strerror(errno)};
@@ -213,6 +224,13 @@ Connected try_connect(const std::string& literal, uint16_t port, SteadyTime dead
   if (is_self_connection(fd.get())) return {{}, strerror(ECONNREFUSED)};
   set_option(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);
   return {std::move(fd), {}};
+}
+
+bool can_bind(const std::string& literal) {
+  SocketAddress address;
+  if (!parse_literal(literal, 0, address)) return false;
+  const UniqueFd fd(::socket(address.family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  return fd.is_open() && ::bind(fd.get(), address.get(), address.size_bytes) == 0;
 }
 
 std::string route_source(const std::string& literal) {

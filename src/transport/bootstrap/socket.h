@@ -11,8 +11,8 @@
 namespace tilewire {
 
 // A socket that listens on host_port, non-blocking. Host "" and names listen on all interfaces, a literal on its own
-// address where this host has it. Port 0 takes a free one. Throws Error(resource) naming the port when it is in use,
-// Error(unavailable) for what else the system refuses.
+// address. Port 0 takes a free one. Throws Error(resource) naming the port when it is in use, Error(unavailable) for
+// what else the system refuses.
 UniqueFd listen_on(const HostPort& host_port);
 uint16_t local_port(int fd);
 
@@ -25,7 +25,7 @@ struct Accepted {
 Accepted accept_from(int listener);
 
 // Turns a name into literals, numeric ones at once. Throws Error(unavailable) when nobody knows the name,
-// Error(deadline) when the resolver takes too long.
+// Error(deadline) when the resolver takes too long, Error(resource) when it can have no thread.
 std::vector<std::string> resolve(const std::string& host, SteadyTime deadline);
 
 // One attempt: a connected socket, or a closed descriptor with the reason. Throws only for what no retry can mend.
@@ -33,7 +33,11 @@ struct Connected {
   UniqueFd fd;
   std::string reason;
 };
-Connected try_connect(const std::string& literal, uint16_t port, SteadyTime deadline);
+// The connection comes from `source`, a literal of this host, unless it is "".
+Connected try_connect(const std::string& literal, uint16_t port, SteadyTime deadline, const std::string& source = {});
+
+// Whether a socket of this host can have the address `literal`. Sends nothing.
+bool can_bind(const std::string& literal);
 
 // The local address that a packet to `literal` would leave from; "" without a route. Sends nothing.
 std::string route_source(const std::string& literal);
