@@ -137,6 +137,27 @@ def test_tidy_names_a_planted_fault(tmp_path):
     must_pass("check_tidy", tmp_path)  # whether it compiles is for the compiler to say
 
 
+@pytest.mark.skipif(not shutil.which("clang-tidy"), reason="clang-tidy is not installed")
+def test_tidy_names_a_fault_in_one_of_several_sources(tmp_path):
+    shutil.copy(SCRIPTS.parent / ".clang-tidy", tmp_path)
+    header = "#pragma once\ninline double half(int a) { return a * 0.5; }\n"
+    user = '#include "base/half.h"\nnamespace {{ double {0}_once(int a) {{ return half(a); }} }}\n'
+    user += "double {0}(int a) {{ return {0}_once(a); }}\n"
+    write(tmp_path, {"src/base/half.h": header, "src/base/a.cc": user.format("a"), "src/base/b.cc": user.format("b")})
+    must_pass("check_tidy", tmp_path)
+    fault = "double f(int a, int b) { double c = a / b; return c; }\n"
+    write(tmp_path, {"src/base/b.cc": user.format("b") + fault})
+    must_name("check_tidy", tmp_path, "src/base/b.cc", "bugprone-integer-division")
+    # Two sources that cannot be one unit are each looked at.
+    write(tmp_path, {"src/base/a.cc": user.format("b").replace("double b(", "double a("), "src/base/b.cc": fault})
+    must_name("check_tidy", tmp_path, "src/base/b.cc")
+    write(tmp_path, {"src/base/b.cc": user.format("b")})
+    must_pass("check_tidy", tmp_path)
+    # A fault in a header is one of whoever includes it.
+    write(tmp_path, {"src/base/half.h": "#pragma once\ninline double half(int a) { return a / 2; }\n"})
+    must_name("check_tidy", tmp_path, "src/base/half.h", "bugprone-integer-division")
+
+
 def test_format_sees_a_line_that_is_not_laid_out(tmp_path):
     clang_format = Path(sys.executable).with_name("clang-format")
     shutil.copy(SCRIPTS.parent / ".clang-format", tmp_path)
