@@ -62,8 +62,9 @@ void Call::begin(const std::string& description) {
 
 std::vector<int64_t> Call::exchange(const char* what, int64_t mine) {
   ByteWriter writer;
-  const auto all = session_.control().allgather({.kind = what, .call = site_.attempt, .hash = hash64(site_.op)},
-                                                writer.u64(static_cast<uint64_t>(mine)).take(), session_.deadline());
+  const auto all = session_.control().allgather(
+      {.kind = what, .call = site_.attempt, .hash = hash64(site_.op), .advice = kMismatchAdvice},
+      writer.u64(static_cast<uint64_t>(mine)).take(), session_.deadline());
   std::vector<int64_t> values;
   values.reserve(all.size());
   for (const Bytes& bytes : all) values.push_back(static_cast<int64_t>(ByteReader(bytes, what).u64()));
@@ -71,8 +72,9 @@ std::vector<int64_t> Call::exchange(const char* what, int64_t mine) {
 }
 
 void Call::agree(const std::string& agreed_text, int64_t half_bytes) {
-  session_.control().allgather({.kind = "plan", .call = site_.attempt, .hash = hash64(agreed_text)}, {},
-                               session_.deadline());
+  session_.control().allgather(
+      {.kind = "plan", .call = site_.attempt, .hash = hash64(agreed_text), .advice = kMismatchAdvice}, {},
+      session_.deadline());
   if (half_bytes > session_.agreed_half_bytes()) session_.grow_halves(site_.attempt, half_bytes);
 }
 

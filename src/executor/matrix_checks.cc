@@ -80,8 +80,7 @@ void check_no_overlap(const char* op, const std::vector<NamedMatrix>& written, c
   }
 }
 
-void check_row_counts(const char* op, const std::vector<int64_t>& counts, int32_t ranks, Rank me,
-                      const NamedMatrix& own) {
+void check_row_counts(const char* op, const std::vector<int64_t>& counts, int32_t ranks) {
   const std::string text = fmt::format("rows = [{}]", fmt::join(counts, ", "));
   if (counts.size() != static_cast<size_t>(ranks)) {
     refuse_argument(op, "rows has the wrong length", text, fmt::format("one count for each of {} ranks", ranks));
@@ -89,6 +88,9 @@ void check_row_counts(const char* op, const std::vector<int64_t>& counts, int32_
   if (std::any_of(counts.begin(), counts.end(), [](int64_t count) { return count < 0; })) {
     refuse_argument(op, "rows has a negative count", text, ">= 0");
   }
+}
+
+void check_own_rows(const char* op, const std::vector<int64_t>& counts, Rank me, const NamedMatrix& own) {
   if (counts[me.value] != own.view.rows) {
     refuse_argument(op, "rows does not match " + own.name,
                     fmt::format("rows[{}] = {}, {} is {}", me.value, counts[me.value], own.name, shape_text(own.view)),

@@ -39,8 +39,9 @@ void check_result(const char* op, const NamedMatrix& m, const ResultShape& expec
 // No two of `written` share a byte, and none shares one with any of `read`.
 void check_no_overlap(const char* op, const std::vector<NamedMatrix>& written, const std::vector<NamedMatrix>& read);
 
-// A list `rows` of what each rank brings: its length, its signs, and that this rank's `own` matrix has as many.
-void check_row_counts(const char* op, const std::vector<int64_t>& counts, int32_t ranks, Rank me,
-                      const NamedMatrix& own);
+// A list `rows` with a count for each rank: its length and its signs.
+void check_row_counts(const char* op, const std::vector<int64_t>& counts, int32_t ranks);
+// Where the list says what each rank brings: this rank's `own` matrix has as many rows. The list has been checked.
+void check_own_rows(const char* op, const std::vector<int64_t>& counts, Rank me, const NamedMatrix& own);
 
 }  // namespace tilewire

@@ -1,5 +1,7 @@
 #include "executor/op_call.h"
 
+#include <fmt/format.h>
+
 namespace tilewire {
 
 PlanContext plan_context(Session& session) {
@@ -8,6 +10,14 @@ PlanContext plan_context(Session& session) {
           .arena = session.arena().layout(),
           .machine = session.machine(),
           .workers = session.workers()};
+}
+
+std::string text_of_call(const char* op, const std::string& text) { return fmt::format("{} of {}", op, text); }
+
+std::vector<int64_t> CountExchange::exchange(const char* what, int64_t mine, const std::string& description) {
+  if (!has_begun_) call_.begin(text_of_call(op_, description));
+  has_begun_ = true;
+  return call_.exchange(what, mine);
 }
 
 void refuse_other_problem(const char* op, const std::string& problem, const std::string& fixed) {

@@ -1,8 +1,8 @@
 // The life of a call, in the order that every op has: check and refuse, or begin, agree and run; NaN after an abort.
 // With it the plans and tables of the problems seen so far, and what all ranks have agreed on.
 //
-// An op is a struct with the types
-//   Problem      text() says all of it
+// An op is a struct (op_description.h has it as a concept) with the types
+//   Problem      text() says all of it but the op's name
 //   Plan         a PlanOf its Choice; half_bytes: what the call needs of each half
 //   Tables, Schedule, Arguments, Operands
 // and the static members, in the order of their use,
@@ -13,7 +13,8 @@
 //   Tables make_tables(const Problem&, const Plan&, const PlanContext&)
 //   Operands make_operands(const Arguments&, const Problem&)  asks for the results, checks them
 //   std::vector<MatrixView> results(const Operands&)          what becomes NaN
-//   std::string agreed_text(const Problem&, const Plan&)      equal on all ranks, or the call is a mismatch
+//   std::string agreed_text(const Problem&, const Plan&)      equal on all ranks, or the call is a mismatch; the name
+//                                                             is put before it here
 //   Schedule make_schedule(const Tables&, Epoch, const Arguments&, Session&)
 //   Call::Program program(const Schedule&, const Plan&, const Operands&, const Arguments&)    both first live on
 //   CallReport report(const Schedule&)                        bytes; the rest is filled in here
@@ -31,7 +32,9 @@
 #include <vector>
 
 #include "executor/call.h"
+#include "executor/count_exchange.h"
 #include "executor/matrix_copy.h"
+#include "executor/op_description.h"
 #include "executor/plan_parts.h"
 #include "executor/session.h"
 #include "schedule/hash.h"
@@ -40,29 +43,13 @@ namespace tilewire {
 
 PlanContext plan_context(Session& session);
 
-// For an op whose problem depends on numbers that only the other ranks know.
-class CountExchange {
- public:
-  explicit CountExchange(Call& call) : call_(call) {}
-
-  // One number from every rank, by rank: host only, over the control connection. The first one begins the call, under
-  // `description`.
-  std::vector<int64_t> exchange(const char* what, int64_t mine, const std::string& description) {
-    if (!has_begun_) call_.begin(description);
-    has_begun_ = true;
-    return call_.exchange(what, mine);
-  }
-  bool has_begun() const { return has_begun_; }
-
- private:
-  Call& call_;
-  bool has_begun_ = false;
-};
+// "all_gather_matmul of 128 rows ...": what `text` says of a call of this op.
+std::string text_of_call(const char* op, const std::string& text);
 
 // Throws Error(invalid_argument) that has both texts.
 [[noreturn]] void refuse_other_problem(const char* op, const std::string& problem, const std::string& fixed);
 
-template <class Op>
+template <OpDescription Op>
 class OpCalls {
  public:
   using Problem = typename Op::Problem;
@@ -81,7 +68,7 @@ class OpCalls {
     std::chrono::steady_clock::time_point begin;
     try {
       // After all checks: a rank that has begun does not outlive the refusal of another one.
-      if (!checked.has_begun) call.begin(checked.problem.text());
+      if (!checked.has_begun) call.begin(text_of_call(Op::kName, checked.problem.text()));
       const std::string agreed = agree(call, checked.problem, checked.prepared->plan);
       begin = std::chrono::steady_clock::now();
       call.run(hash64(agreed), [&](Epoch epoch) {
@@ -109,7 +96,7 @@ class OpCalls {
       call.refuse(error);
       throw;
     }
-    call.begin(problem.text());
+    call.begin(text_of_call(Op::kName, problem.text()));
     agree(call, problem, prepared->plan);
     call.end();
     return prepared->plan;
@@ -132,7 +119,7 @@ class OpCalls {
 
   // All that this rank can do by itself, counts of other ranks aside. What it throws refuses the call.
   Checked check(Call& call, const Arguments& arguments, const Problem* fixed) {
-    CountExchange counts(call);
+    CountExchange counts(call, Op::kName);
     Checked checked;
     try {
       Op::check(arguments, session_);
@@ -163,7 +150,7 @@ class OpCalls {
   }
 
   std::string agree(Call& call, const Problem& problem, const Plan& plan) {
-    std::string text = Op::agreed_text(problem, plan);
+    std::string text = text_of_call(Op::kName, Op::agreed_text(problem, plan));
     call.describe(text);
     if (agreed_.count(hash64(text)) != 0) return text;
     call.agree(text, plan.half_bytes);
@@ -173,17 +160,17 @@ class OpCalls {
 
   Session& session_;
   std::map<std::string, Prepared> prepared_;  // by the whole problem and plan; emptied when it is full
-  std::set<uint64_t> agreed_;                 // hashes of texts that all ranks have agreed on; they name the op
+  std::set<uint64_t> agreed_;                 // hashes of texts that all ranks have agreed on; the op's name is in them
 };
 
 // A list of ops (ops/op_list.h), and the objects that a communicator has of them, one each.
-template <class... Op>
+template <OpDescription... Op>
 struct OpTypes {};
 
 template <class List>
 class OpObjects;
 
-template <class... Op>
+template <OpDescription... Op>
 class OpObjects<OpTypes<Op...>> {
  public:
   explicit OpObjects(Session& session) : calls_(OpCalls<Op>(session)...) {}

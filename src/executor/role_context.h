@@ -18,6 +18,10 @@ namespace tilewire {
 // Thrown inside role threads when the abort word is set, to leave; the call turns it into the error that all ranks get.
 struct CallAborted {};
 
+// What to do about ranks that do not make the same call; ends the error that all of them get.
+inline constexpr const char* kMismatchAdvice =
+    "where ranks bring different numbers of rows, pass rows= with the counts of all ranks, or rows=\"exchange\"";
+
 // What the roles of a call have in common.
 struct CallSite {
   const char* op = "";

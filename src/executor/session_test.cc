@@ -55,9 +55,8 @@ void toil(Session& session, int32_t pieces, const std::function<void()>& piece =
                                  std::this_thread::sleep_for(std::chrono::milliseconds(5));
                                  return TraceEvent{};
                                });
-                               if (session.frame(epoch).has_network()) {
-                                 context.post(Ring::send, {.kind = CommandKind::call_end, .epoch = epoch});
-                               }
+                               CallWork end;
+                               if (RingEnd().next(session.frame(epoch), end)) context.post(Ring::send, end.command);
                              }});
     program.drain = [](RoleContext&) {};
     return program;

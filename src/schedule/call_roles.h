@@ -47,6 +47,23 @@ struct CallFrame {
   TILEWIRE_HD constexpr bool is_remote(Rank r) const { return !topology.same_node(me, r); }
 };
 
+// The last command of a call on a command ring. Every role that fills a ring gives it behind all else, once, also when
+// it has nothing else to send; where there is one node there are no rings.
+class RingEnd {
+ public:
+  // Makes `w` a piece of work that gives it. False when that has been done, or there is no ring.
+  template <class Work>
+  TILEWIRE_HD constexpr bool next(const CallFrame& frame, Work& w) {
+    if (is_given_ || !frame.has_network()) return false;
+    is_given_ = true;
+    w.command = {.kind = CommandKind::call_end, .epoch = frame.epoch};
+    return true;
+  }
+
+ private:
+  bool is_given_ = false;
+};
+
 // One piece of work of a call role. To a rank of another node it is done by giving `command` to the proxy, which
 // publishes.
 struct CallWork : WorkBase {
@@ -123,11 +140,8 @@ class DoneRole {
       w.command = {.kind = CommandKind::signal, .peer = w.peer, .word = f_.arena.flags.done(f_.me)};
       return true;
     }
-    if (ended_ || !f_.has_network()) return false;
-    ended_ = true;
-    w.by_command = true;
-    w.command = {.kind = CommandKind::call_end, .epoch = f_.epoch};
-    return true;
+    w.by_command = end_.next(f_, w);
+    return w.by_command;
   }
   // begun of every rank; a rank that is no member sends none, the own word stands in for it.
   TILEWIRE_HD constexpr Need need(const Work&, int32_t i) const {
@@ -141,7 +155,7 @@ class DoneRole {
   CallFrame f_;
   MemberCursor members_;
   bool needs_given_ = false;
-  bool ended_ = false;
+  RingEnd end_;
 };
 
 // Waits until every member has finished the call; with `also_sent` also until everything sent has landed, so that a

@@ -48,7 +48,8 @@ void check_arguments(const Arguments& args, int32_t ranks, Rank me) {
                     fmt::format("{} biases, {} weights", args.bias.size(), args.b.size()), "one for each weight");
   }
   if (args.rows.from == RowCounts::From::list) {
-    check_row_counts(kCallName, args.rows.counts, ranks, me, {"a", args.a});
+    check_row_counts(kCallName, args.rows.counts, ranks);
+    check_own_rows(kCallName, args.rows.counts, me, {"a", args.a});
   }
 }
 

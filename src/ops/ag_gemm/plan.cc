@@ -85,7 +85,7 @@ int64_t choose_chunk_rows(const Problem& problem, const PlanContext& context, st
   }
   if (best == 0) {
     throw Error(ErrorKind::resource, {.what = "no chunk size fits",
-                                      .where = problem.agreed_text(),
+                                      .where = fmt::format("{} of {}", kCallName, problem.agreed_text()),
                                       .values = lost.back().verdict,
                                       .advice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks"});
   }
@@ -127,7 +127,7 @@ Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanCont
   const std::string against = reason_against(choice, problem, context);
   if (!against.empty()) {
     throw Error(ErrorKind::invalid_argument, {.what = "the given plan cannot be used",
-                                              .where = problem.text(),
+                                              .where = fmt::format("{} of {}", kCallName, problem.text()),
                                               .values = against,
                                               .advice = "leave plan out to have one made"});
   }

@@ -54,7 +54,7 @@ void Problem::validate() const {
 }
 
 std::string Problem::agreed_text() const {
-  return fmt::format("{} of {} rows, K = {}, {}", kCallName, rows_text(rows), k, to_string(dtype));
+  return fmt::format("{} rows, K = {}, {}", rows_text(rows), k, to_string(dtype));
 }
 
 std::string Problem::text() const {

@@ -31,9 +31,9 @@ struct Problem {
 
   // Throws Error(invalid_argument) that names what is wrong. Looks at no other rank.
   void validate() const;
-  // What has to be equal on all ranks, as text for people and for the hash.
+  // What has to be equal on all ranks, as text for people and for the hash. Who calls says which op it is of.
   std::string agreed_text() const;
-  // The whole problem, for logs and errors.
+  // The whole problem, for logs and errors. Again without the op's name.
   std::string text() const;
 };
 

@@ -101,12 +101,7 @@ class SendRole {
 
   TILEWIRE_HD constexpr bool next(Work& w) {
     w = Work{};
-    if (!s_.frame.has_network() || ended_) return false;
-    if (chunk_ >= s_.own_chunks()) {
-      ended_ = true;
-      w.command = {.kind = CommandKind::call_end, .epoch = s_.frame.epoch};
-      return true;
-    }
+    if (!s_.frame.has_network() || chunk_ >= s_.own_chunks()) return end_.next(s_.frame, w);
     w.needs = 1;
     w.chunk = {s_.me(), Chunk{chunk_}};
     w.rows = s_.chunks.rows(w.chunk);
@@ -137,7 +132,7 @@ class SendRole {
   Schedule s_;
   int32_t chunk_ = 0;
   int32_t node_ = 0;
-  bool ended_ = false;
+  RingEnd end_;
 };
 
 // Rounds over the chunk number; in a round every source that enters this node here, nearest node in the rotation first;

@@ -15,15 +15,19 @@ std::string step_text(const CallStep& step) {
 
 }  // namespace
 
+std::string mismatch_text(uint64_t call, const RankText& one, const RankText& other, const std::string& advice) {
+  const bool is_one_first = one.rank < other.rank;
+  const RankText &first = is_one_first ? one : other, &second = is_one_first ? other : one;
+  return fmt::format("call {} is not the same on all ranks: rank {}: {} | rank {}: {}{}{}", call, first.rank.value,
+                     first.text, second.rank.value, second.text, advice.empty() ? "" : "; ", advice);
+}
+
 Verdict CallLedger::begin_call(uint64_t call, std::string description) {
   last_tried_ = std::max(last_tried_, call);
   Call& own = calls_[call];
-  own.state = State::begun;
-  own.description = std::move(description);
-  own.steps.clear();
+  own = {.state = State::begun, .description = std::move(description), .steps = {}, .is_in_step = false};
   forget_old();
-  const auto refusal = refusals_.find(call);
-  if (refusal != refusals_.end()) return refused_fault(call, refusal->second);
+  if (auto fault = check_refusals(call)) return fault;
   for (const auto& [peer, last_ended] : left_) {
     if (last_ended < call) return left_fault(Rank(peer), call);
   }
@@ -34,13 +38,18 @@ Verdict CallLedger::agree(const CallStep& step) {
   Call& own = calls_[step.call];
   last_tried_ = std::max(last_tried_, step.call);
   own.steps.push_back(step);
+  own.is_in_step = true;
   ++joined_;
+  if (auto fault = check_refusals(step.call)) return fault;
   return check_steps_of(step.call);
 }
+
+void CallLedger::end_step(uint64_t call) { calls_[call].is_in_step = false; }
 
 Verdict CallLedger::enter_call(uint64_t call) {
   calls_[call].state = State::entered;
   last_tried_ = std::max(last_tried_, call);
+  if (auto fault = check_refusals(call)) return fault;
   for (const auto& [peer, theirs] : remote_outside_) {
     if (auto fault = check_outside(Rank(peer), theirs)) return fault;
   }
@@ -79,7 +88,16 @@ Verdict CallLedger::on_remote_refused(Rank rank, uint64_t call, std::string text
     return std::nullopt;
   }
   if (is_refused_here || call > last_tried_) return std::nullopt;
+  // In a step it waits for the peer, who will not come: all that the peer joined were over before it refused.
+  const auto own = calls_.find(call);
+  if (own != calls_.end() && own->second.state == State::begun && !own->second.is_in_step) return std::nullopt;
   return refused_fault(call, refusal);
+}
+
+Verdict CallLedger::check_refusals(uint64_t call) const {
+  const auto refusal = refusals_.find(call);
+  if (refusal == refusals_.end()) return std::nullopt;
+  return refused_fault(call, refusal->second);
 }
 
 Verdict CallLedger::on_remote_step(Rank rank, const CallStep& step, std::string description) {
@@ -136,7 +154,7 @@ Verdict CallLedger::check_step(Rank peer, const RemoteStep& theirs) const {
   const auto same_kind = std::find_if(own.steps.begin(), own.steps.end(),
                                       [&](const CallStep& step) { return step.kind == theirs.step.kind; });
   if (same_kind != own.steps.end()) {
-    return step_fault(peer, theirs, fmt::format("{}: {}", own.description, step_text(*same_kind)));
+    return step_fault(peer, theirs, fmt::format("{}: {}", own.description, step_text(*same_kind)), same_kind->advice);
   }
   if (own.state == State::begun) return std::nullopt;
   return step_fault(peer, theirs, fmt::format("{}: is past all agreement", own.description));
@@ -147,13 +165,11 @@ CallFault CallLedger::refused_fault(uint64_t call, const Refusal& refusal) const
                                           rank_.value, refusal.text)};
 }
 
-CallFault CallLedger::step_fault(Rank peer, const RemoteStep& theirs, const std::string& mine) const {
-  // The lower rank first, so that both ranks would write the same text.
-  const std::string own = fmt::format("rank {}: {}", rank_.value, mine);
-  const std::string other = fmt::format("rank {}: {}: {}", peer.value, theirs.description, step_text(theirs.step));
-  const bool is_own_first = rank_ < peer;
-  return {ErrorKind::mismatch, fmt::format("call {} is not the same on all ranks: {} | {}", theirs.step.call,
-                                           is_own_first ? own : other, is_own_first ? other : own)};
+CallFault CallLedger::step_fault(Rank peer, const RemoteStep& theirs, const std::string& mine,
+                                 const std::string& advice) const {
+  const std::string other = fmt::format("{}: {}", theirs.description, step_text(theirs.step));
+  return {ErrorKind::mismatch, mismatch_text(theirs.step.call, {rank_, mine}, {peer, other},
+                                             theirs.step.advice.empty() ? advice : theirs.step.advice)};
 }
 
 CallFault CallLedger::left_fault(Rank peer, uint64_t call) const {

@@ -4,7 +4,9 @@
 //
 // A rank's calls are numbered from 1 by the caller ("calls tried on this communicator"). Call n goes through
 //   begin -> any number of agreement steps (gathers that belong to n) -> enter -> end,
-// or begin -> refuse, or refuse without begin. From enter on the rank waits for peers and joins no more steps of n.
+// or begin -> steps -> refuse, or refuse without begin. From enter on the rank waits for peers and joins no more steps
+// of n. Between begin and enter, outside a step, it waits for nobody and may still refuse: a peer's refusal that it
+// hears then is a fault only when it goes on.
 #pragma once
 
 #include <tilewire/error.h>
@@ -33,6 +35,7 @@ struct CallStep {
   uint64_t call = 0;
   std::string kind{};  // "plan", "row counts"
   uint64_t hash = 0;
+  std::string advice{};  // what to do where ranks differ
 
   friend bool operator==(const CallStep& a, const CallStep& b) {
     return a.call == b.call && a.kind == b.kind && a.hash == b.hash;
@@ -46,14 +49,24 @@ struct OutsideStep {
   uint64_t last_tried = 0;  // the rank's latest call
 };
 
+// What a rank says of a call.
+struct RankText {
+  Rank rank{};
+  std::string text{};
+};
+// "call 3 is not the same on all ranks: rank 0: ... | rank 2: ...; advice". The lower rank comes first, so that whoever
+// finds it writes the same.
+std::string mismatch_text(uint64_t call, const RankText& one, const RankText& other, const std::string& advice);
+
 class CallLedger {
  public:
   CallLedger(Rank rank, int32_t world_size) : rank_(rank), world_size_(world_size) {}
 
   // What this rank does.
   Verdict begin_call(uint64_t call, std::string description);  // fault: a peer refused it, or has left before it
-  Verdict agree(const CallStep& step);                         // fault: a peer is in another step of this call
-  Verdict enter_call(uint64_t call);                           // fault: a peer waits in a step this rank never joined
+  Verdict agree(const CallStep& step);  // fault: a peer is in another step of this call, or refused it
+  void end_step(uint64_t call);         // the step that agree() joined is over: all ranks had joined it
+  Verdict enter_call(uint64_t call);    // fault: a peer waits in a step this rank never joined, or refused the call
   void end_call(uint64_t call);
   OutsideStep join_outside(std::string kind);
   void refuse_call(uint64_t call, std::string text);  // begun or not, but not entered
@@ -77,6 +90,7 @@ class CallLedger {
     State state = State::begun;
     std::string description;
     std::vector<CallStep> steps;
+    bool is_in_step = false;
   };
   struct Refusal {
     std::set<int32_t> ranks;  // who refused it, this rank included
@@ -89,7 +103,9 @@ class CallLedger {
   };
 
   CallFault refused_fault(uint64_t call, const Refusal& refusal) const;
-  CallFault step_fault(Rank peer, const RemoteStep& theirs, const std::string& mine) const;
+  Verdict check_refusals(uint64_t call) const;
+  CallFault step_fault(Rank peer, const RemoteStep& theirs, const std::string& mine,
+                       const std::string& advice = {}) const;
   CallFault left_fault(Rank peer, uint64_t call) const;
   Verdict check_step(Rank peer, const RemoteStep& theirs) const;
   Verdict check_steps_of(uint64_t call) const;

@@ -129,6 +129,19 @@ TEST(CallLedger, BothRanksWriteTheSameText) {
   EXPECT_EQ(at_low->text, at_high->text);
 }
 
+TEST(CallLedger, AdviceEndsTheMismatchWhoeverFindsIt) {
+  CallStep with_advice = kPlan;
+  with_advice.advice = "do so";
+  CallLedger hears(Rank(1), 2);
+  hears.begin_call(4, "mine");
+  hears.enter_call(4);
+  EXPECT_TRUE(has(hears.on_remote_step(Rank(0), with_advice, "theirs"), ErrorKind::mismatch, {"; do so"}));
+  CallLedger has_own(Rank(1), 2);
+  has_own.begin_call(4, "mine");
+  has_own.agree({4, "plan", 0xdef, "do so"});
+  EXPECT_TRUE(has(has_own.on_remote_step(Rank(0), kPlan, "theirs"), ErrorKind::mismatch, {"; do so"}));
+}
+
 TEST(CallLedger, SecondAgreementOfOneCallIsNotTakenForAMismatch) {
   const CallStep rows{4, "row counts", 0};
   CallLedger ledger(Rank(1), 2);
@@ -206,34 +219,61 @@ TEST(CallLedger, DescriptionsOfOtherCallsSayWhereThisRankIs) {
 }
 
 // Every mix of three ranks that refuse or enter one call, in every order of arrival: all refuse -> nothing happens;
-// otherwise exactly the ranks that are in the call abort.
+// otherwise exactly the ranks that are in the call abort. Without a step ranks refuse before they begin; with one (as
+// when row counts are exchanged) all have begun, and refusals are heard behind the step.
 TEST(CallLedger, EveryMixAndOrderOfRefusalsEndsRight) {
-  for (int mix = 0; mix < 8; ++mix) {
-    for (int order = 0; order < 64; ++order) {  // before or after its own step each rank hears each other one
-      for (int self = 0; self < 3; ++self) {
-        CallLedger ledger(Rank(self), 3);
-        const bool is_refusing = (mix >> self & 1) != 0;
-        bool has_aborted = false;
-        const auto hear = [&](bool is_before) {
-          for (int other = 0; other < 3; ++other) {
-            const bool hears_before = (order >> (2 * self + (other > self ? other - 1 : other)) & 1) != 0;
-            if (other == self || hears_before != is_before || (mix >> other & 1) == 0) continue;
-            has_aborted = has_aborted || ledger.on_remote_refused(Rank(other), 1, "no").has_value();
+  const CallStep counts{1, "row counts", 0};
+  for (const bool has_step : {false, true}) {
+    for (int mix = 0; mix < 8; ++mix) {
+      for (int order = 0; order < 64; ++order) {  // before or after its own decision each rank hears each other one
+        for (int self = 0; self < 3; ++self) {
+          CallLedger ledger(Rank(self), 3);
+          const bool is_refusing = (mix >> self & 1) != 0;
+          bool has_aborted = false;
+          const auto note = [&](const Verdict& verdict) { has_aborted = has_aborted || verdict.has_value(); };
+          const auto hear = [&](bool is_before) {
+            for (int other = 0; other < 3; ++other) {
+              const bool hears_before = (order >> (2 * self + (other > self ? other - 1 : other)) & 1) != 0;
+              if (other == self || hears_before != is_before || (mix >> other & 1) == 0) continue;
+              note(ledger.on_remote_refused(Rank(other), 1, "no"));
+            }
+          };
+          if (has_step) {
+            note(ledger.begin_call(1, "mine"));
+            note(ledger.agree(counts));
+            ledger.end_step(1);
           }
-        };
-        hear(true);
-        EXPECT_FALSE(has_aborted);
-        if (is_refusing) {
-          ledger.refuse_call(1, "no");
-        } else {
-          has_aborted = ledger.begin_call(1, "mine").has_value();
+          hear(true);
+          EXPECT_FALSE(has_aborted) << "mix " << mix << " order " << order << " rank " << self;
+          if (is_refusing) {
+            ledger.refuse_call(1, "no");
+          } else {
+            if (!has_step) note(ledger.begin_call(1, "mine"));
+            if (!has_aborted) note(ledger.enter_call(1));
+          }
+          hear(false);
+          EXPECT_EQ(has_aborted, !is_refusing && mix != 0) << "mix " << mix << " order " << order << " rank " << self;
+          EXPECT_EQ(ledger.open_refusals() == 0, mix == 0 || mix == 7);
         }
-        hear(false);
-        EXPECT_EQ(has_aborted, !is_refusing && mix != 0) << "mix " << mix << " order " << order << " rank " << self;
-        EXPECT_EQ(ledger.open_refusals() == 0, mix == 0 || mix == 7);
       }
     }
   }
+}
+
+TEST(CallLedger, RefusalHeardInAStepThatThePeerWillNotJoinAborts) {
+  CallLedger ledger(Rank(0), 2);
+  ledger.begin_call(1, "mine");
+  EXPECT_FALSE(ledger.agree({1, "row counts", 0}));
+  EXPECT_TRUE(has(ledger.on_remote_refused(Rank(1), 1, "k = 7"), ErrorKind::refused, {"rank 1", "call 1", "k = 7"}));
+}
+
+TEST(CallLedger, RefusalHeardBetweenStepsAbortsAtTheNextOne) {
+  CallLedger ledger(Rank(0), 2);
+  ledger.begin_call(1, "mine");
+  ledger.agree({1, "row counts", 0});
+  ledger.end_step(1);
+  EXPECT_FALSE(ledger.on_remote_refused(Rank(1), 1, "k = 7"));
+  EXPECT_TRUE(has(ledger.agree({1, "plan", 5}), ErrorKind::refused, {"rank 1", "call 1", "k = 7"}));
 }
 
 }  // namespace

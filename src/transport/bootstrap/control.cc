@@ -67,14 +67,15 @@ void ControlConnection::Monitor::check_gather_size(const GatherTag& tag, size_t 
 }
 
 void ControlConnection::Monitor::start_gather(Lock& lock, const GatherTag& tag, Bytes mine) {
-  ControlRecord record{.type = ControlType::gather, .call = tag.call, .hash = tag.hash, .name = tag.kind};
+  ControlRecord record{
+      .type = ControlType::gather, .call = tag.call, .hash = tag.hash, .name = tag.kind, .advice = tag.advice};
   const uint64_t sequence = gather_.sequence + 1;
-  gather_ = {.is_busy = true, .is_done = false, .sequence = sequence, .parts = {}, .fault = {}};
+  gather_ = {.is_busy = true, .is_done = false, .sequence = sequence, .call = tag.call, .parts = {}, .fault = {}};
   Verdict verdict;
   if (tag.call == 0) {
     ledger_.join_outside(tag.kind);
   } else {
-    verdict = ledger_.agree({tag.call, tag.kind, tag.hash});
+    verdict = ledger_.agree({tag.call, tag.kind, tag.hash, tag.advice});
     record.text = ledger_.describe(tag.call);
   }
   if (verdict) {
@@ -101,7 +102,7 @@ std::vector<Bytes> ControlConnection::Monitor::allgather(const GatherTag& tag, B
   start_gather(lock, tag, std::move(mine));
   const bool is_in_time = changed_.wait_until(lock, deadline, [&] { return is_over() || gather_.is_done; });
   const Gather result = std::move(gather_);
-  gather_ = {.is_busy = false, .is_done = false, .sequence = result.sequence, .parts = {}, .fault = {}};
+  gather_ = {.is_busy = false, .is_done = false, .sequence = result.sequence, .call = 0, .parts = {}, .fault = {}};
   changed_.notify_all();
   if (result.is_done && !result.fault) return result.parts;
   throw_if_dead(lock);

@@ -53,9 +53,10 @@ struct ControlCallbacks {
 
 // Which gather this is. Ranks whose tags differ are an Error(mismatch) that names both.
 struct GatherTag {
-  std::string kind{};  // "plan", "row counts", "arena growth"
-  uint64_t call = 0;   // the call it belongs to (begin_call() before it), or 0 for a gather outside calls
-  uint64_t hash = 0;   // of what has to be equal on all ranks besides
+  std::string kind{};    // "plan", "row counts", "arena growth"
+  uint64_t call = 0;     // the call it belongs to (begin_call() before it), or 0 for a gather outside calls
+  uint64_t hash = 0;     // of what has to be equal on all ranks besides
+  std::string advice{};  // what to do where ranks differ; ends the mismatch that all get
 };
 
 class ControlConnection {

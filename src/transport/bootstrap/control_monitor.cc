@@ -211,6 +211,7 @@ void ControlConnection::Monitor::handle_gather(const ControlRecord& record) {
   gather_.is_done = true;
   if (record.type == ControlType::gather_result) {
     gather_.parts = record.parts;
+    if (gather_.call != 0) ledger_.end_step(gather_.call);
   } else {
     gather_.fault = CallFault{record.kind, record.text};
   }
@@ -225,7 +226,7 @@ void ControlConnection::Monitor::handle_step(const ControlRecord& record) {
   } else if (record.call == 0) {
     verdict = ledger_.on_remote_outside(record.rank, {record.name, record.sequence, record.last_tried});
   } else {
-    verdict = ledger_.on_remote_step(record.rank, {record.call, record.name, record.hash}, record.text);
+    verdict = ledger_.on_remote_step(record.rank, {record.call, record.name, record.hash, record.advice}, record.text);
   }
   if (verdict) raise(*verdict);
 }

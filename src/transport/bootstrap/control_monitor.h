@@ -43,6 +43,7 @@ class ControlConnection::Monitor {
     bool is_busy = false;
     bool is_done = false;
     uint64_t sequence = 0;
+    uint64_t call = 0;  // that it is a step of, or 0
     std::vector<Bytes> parts;
     std::optional<CallFault> fault;
   };

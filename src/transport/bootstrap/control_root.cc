@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "transport/bootstrap/agreement.h"
+#include "transport/bootstrap/call_ledger.h"
 
 namespace tilewire {
 namespace {
@@ -43,6 +44,18 @@ std::string ControlRoot::gather_text(const ControlRecord& gather) {
   return text;
 }
 
+// Two ranks in the same step of a call that differ in what they agree on, or in different steps.
+std::string ControlRoot::difference_text(const ControlRecord& a, const ControlRecord& b) {
+  if (a.call != 0 && a.call == b.call && a.name == b.name) {
+    return mismatch_text(a.call, {a.rank, a.text}, {b.rank, b.text}, a.advice);
+  }
+  const bool is_a_first = a.rank < b.rank;
+  const ControlRecord &first = is_a_first ? a : b, &second = is_a_first ? b : a;
+  const std::string& advice = first.advice.empty() ? second.advice : first.advice;
+  return fmt::format("ranks are in different steps: rank {} is in {} | rank {} is in {}{}{}", first.rank.value,
+                     gather_text(first), second.rank.value, gather_text(second), advice.empty() ? "" : "; ", advice);
+}
+
 void ControlRoot::on_gather(Rank from, ControlRecord record, SteadyTime now) {
   record.rank = from;
   for (size_t i = 0; i < peers_.size(); ++i) {
@@ -50,11 +63,7 @@ void ControlRoot::on_gather(Rank from, ControlRecord record, SteadyTime now) {
     const auto& theirs = peers_[i].gather;
     if (!theirs || other == from) continue;
     if (theirs->name == record.name && theirs->call == record.call && theirs->hash == record.hash) continue;
-    const bool is_other_first = other < from;
-    const std::string a = fmt::format("rank {} is in {}", other.value, gather_text(*theirs));
-    const std::string b = fmt::format("rank {} is in {}", from.value, gather_text(record));
-    return abort(from, ErrorKind::mismatch,
-                 fmt::format("ranks are in different steps: {} | {}", is_other_first ? a : b, is_other_first ? b : a));
+    return abort(from, ErrorKind::mismatch, difference_text(*theirs, record));
   }
   if (!first_in_gather_) {
     first_in_gather_ = from;
@@ -137,12 +146,8 @@ void ControlRoot::on_answer(Rank from, const ControlRecord& record) {
 }
 
 void ControlRoot::conclude(const Question& question, const std::string& theirs) {
-  const std::string own = fmt::format("rank {}: {}", question.reporter.value, question.own);
-  const std::string other = fmt::format("rank {}: {}", question.peer.value, theirs);
-  const bool is_own_first = question.reporter < question.peer;
   abort(question.reporter, ErrorKind::mismatch,
-        fmt::format("call {} is not the same on all ranks: {} | {}{}{}", question.call, is_own_first ? own : other,
-                    is_own_first ? other : own, question.advice.empty() ? "" : "; ", question.advice));
+        mismatch_text(question.call, {question.reporter, question.own}, {question.peer, theirs}, question.advice));
 }
 
 void ControlRoot::on_lost(Rank rank, const std::string& reason) {

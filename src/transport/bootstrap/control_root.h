@@ -59,6 +59,7 @@ class ControlRoot {
   void abort(Rank rank, ErrorKind kind, const std::string& text);
   void broadcast(const ControlRecord& record, std::optional<Rank> except);
   std::vector<Rank> ranks_without_gather() const;
+  static std::string difference_text(const ControlRecord& a, const ControlRecord& b);
   static std::string gather_text(const ControlRecord& gather);
 
   Send send_;

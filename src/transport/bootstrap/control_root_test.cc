@@ -60,6 +60,19 @@ TEST_F(ControlRootTest, DifferentTagsAreOneAbortForAll) {
   EXPECT_TRUE(says(aborts[0], "rank 1 is in 'plan' of call 5") && says(aborts[0], "rank 2 is in 'plan' of call 4"));
 }
 
+TEST_F(ControlRootTest, OneStepOfACallWithOtherContentsIsNotSaidToBeTwoSteps) {
+  root_.on_record(Rank(2),
+                  {.type = ControlType::gather, .call = 4, .hash = 1, .name = "plan", .text = "3 rows", .advice = "so"},
+                  now_);
+  root_.on_record(Rank(0),
+                  {.type = ControlType::gather, .call = 4, .hash = 2, .name = "plan", .text = "9 rows", .advice = "so"},
+                  now_);
+  const auto aborts = take(ControlType::abort);
+  ASSERT_EQ(aborts.size(), 3u);
+  EXPECT_EQ(aborts[1].record.kind, ErrorKind::mismatch);
+  EXPECT_EQ(aborts[1].record.text, "call 4 is not the same on all ranks: rank 0: 9 rows | rank 2: 3 rows; so");
+}
+
 TEST_F(ControlRootTest, NoticeGoesOnlyToRanksThatHaveNotJoinedAndOnlyWhenLate) {
   gather(1, "plan", 4);
   root_.on_tick(now_ + 1ms);

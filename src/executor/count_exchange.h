@@ -1,0 +1,27 @@
+// For an op whose problem depends on numbers that only the other ranks know.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "executor/call.h"
+
+namespace tilewire {
+
+class CountExchange {
+ public:
+  CountExchange(Call& call, const char* op) : call_(call), op_(op) {}
+
+  // One number from every rank, by rank: host only, over the control connection. The first one begins the call, under
+  // `description` behind the op's name.
+  std::vector<int64_t> exchange(const char* what, int64_t mine, const std::string& description);
+  bool has_begun() const { return has_begun_; }
+
+ private:
+  Call& call_;
+  const char* op_;
+  bool has_begun_ = false;
+};
+
+}  // namespace tilewire

@@ -1,0 +1,173 @@
+// What all ops do alike in a call, shown on one that moves nothing: who hears of a refusal, and what of it.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "executor/test_support.h"
+#include "executor/thread_cluster.h"
+#include "executor/toy_op.h"
+
+namespace tilewire {
+namespace {
+
+// Each member that an op must have, taken away or given another type.
+struct NoName : toy::Op {
+ private:
+  static constexpr int kName = 0;
+};
+struct NoCheck : toy::Op {
+  static void check() = delete;
+};
+struct NoMakeProblem : toy::Op {
+  static void make_problem() = delete;
+};
+struct NoMakePlan : toy::Op {
+  static void make_plan() = delete;
+};
+struct NoMakeTables : toy::Op {
+  static void make_tables() = delete;
+};
+struct NoMakeOperands : toy::Op {
+  static void make_operands() = delete;
+};
+struct NoResults : toy::Op {
+  static void results() = delete;
+};
+struct NoAgreedText : toy::Op {
+  static void agreed_text() = delete;
+};
+struct NoMakeSchedule : toy::Op {
+  static void make_schedule() = delete;
+};
+struct NoProgram : toy::Op {
+  static void program() = delete;
+};
+struct NoReport : toy::Op {
+  static void report() = delete;
+};
+struct AgreedTextThatIsANumber : toy::Op {
+  static int64_t agreed_text(const Problem&, const Plan&) { return 0; }
+};
+struct PlanWithoutMemory : toy::Op {
+  struct Plan {
+    toy::Choice choice;
+    double predicted_s = 0;
+  };
+};
+struct ProblemWithoutText : toy::Op {
+  struct Problem {};
+};
+
+template <class... Wrong>
+constexpr int count_accepted() {
+  return (0 + ... + (OpDescription<Wrong> ? 1 : 0));
+}
+static_assert(OpDescription<toy::Op>);
+static_assert(count_accepted<int, NoName, NoCheck, NoMakeProblem, NoMakePlan, NoMakeTables, NoMakeOperands, NoResults,
+                             NoAgreedText, NoMakeSchedule, NoProgram, NoReport, AgreedTextThatIsANumber,
+                             PlanWithoutMemory, ProblemWithoutText>() == 0);
+
+struct OtherToy : toy::Op {
+  static constexpr const char* kName = "other_toy";
+};
+
+void expect_everywhere(const std::vector<RankOutcome>& outcomes, ErrorKind kind,
+                       const std::vector<std::string>& texts) {
+  for (size_t r = 0; r < outcomes.size(); ++r) {
+    EXPECT_EQ(outcomes[r].kind, kind) << outcomes[r].error;
+    for (const std::string& text : texts) {
+      EXPECT_NE(outcomes[r].error.find(text), std::string::npos)
+          << "rank " << r << " says: " << outcomes[r].error << "\nwithout: " << text;
+    }
+  }
+}
+
+// Both ops say the same of themselves, so only the name that is put before it tells them apart.
+TEST(OpCalls, TwoOpsWithTheSameTextAreAMismatchThatNamesBoth) {
+  for (const bool is_known_before : {false, true}) {
+    const auto outcomes = run_thread_cluster({2, 2}, test_options(), [&](Session& session) {
+      OpCalls<toy::Op> toy(session);
+      OpCalls<OtherToy> other(session);
+      if (is_known_before) {
+        toy.run({.size = 5});
+        other.run({.size = 5});
+      }
+      if (session.rank() == Rank{3}) {
+        other.run({.size = 5});
+      } else {
+        toy.run({.size = 5});
+      }
+    });
+    expect_everywhere(outcomes, ErrorKind::mismatch, {"rank 3: other_toy of size 5", ": toy of size 5"});
+  }
+}
+
+// As when ranks bring different numbers of rows and do not say so. Known before: to none, to the others, to all.
+TEST(OpCalls, RanksThatDisagreeHearBothTextsAndWhatToDoHoweverMuchWasAgreedBefore) {
+  for (const std::vector<int64_t>& before : {std::vector<int64_t>{}, {5}, {5, 7}}) {
+    const auto outcomes = run_thread_cluster({2, 2}, test_options(), [&](Session& session) {
+      OpCalls<toy::Op> toy(session);
+      for (const int64_t size : before) toy.run({.size = size});
+      toy.run({.size = session.rank() == Rank{3} ? 7 : 5});
+    });
+    const std::string call = "call " + std::to_string(before.size() + 1);
+    expect_everywhere(outcomes, ErrorKind::mismatch,
+                      {call + " is not the same on all ranks: rank ", ": toy of size 5", "rank 3: toy of size 7",
+                       "pass rows= ", "rows=\"exchange\""});
+  }
+}
+
+// All ranks refuse, each in its own way and at its own time. The next calls must find a communicator that lives.
+TEST(OpCalls, ACallThatAllRanksRefuseAfterAnExchangeEndsByNameAndTheNextOneWorks) {
+  for (int round = 0; round < 6; ++round) {
+    const auto outcomes = run_thread_cluster({2, 2}, test_options(), [&](Session& session) {
+      OpCalls<toy::Op> toy(session);
+      const int32_t me = session.rank().value;
+      for (int call = 0; call < 3; ++call) {
+        const toy::Arguments bad{.size = me, .exchanges = true, .make_result = [&](int64_t size) -> MatrixView {
+                                   EXPECT_EQ(size, 0 + 1 + 2 + 3);
+                                   // Some hear of the others' refusals before their own, some after.
+                                   std::this_thread::sleep_for(std::chrono::milliseconds((me + round) % 4 * 15));
+                                   throw Error(ErrorKind::invalid_argument, {.what = "bad out"});
+                                 }};
+        try {
+          toy.run(bad);
+          ADD_FAILURE() << "not refused on rank " << me;
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), ErrorKind::invalid_argument) << error.what();
+          EXPECT_NE(std::string(error.what()).find("bad out"), std::string::npos) << error.what();
+        }
+        toy.run({.size = 3 + call, .exchanges = call == 1});
+      }
+    });
+    EXPECT_EQ(first_error(outcomes), "") << "round " << round;
+  }
+}
+
+// One rank has no reason to refuse and goes on: it must not wait for the others.
+TEST(OpCalls, ARankThatGoesOnAfterAnExchangeHearsThatTheOthersRefused) {
+  for (const bool is_new_shape : {true, false}) {
+    for (const int64_t delay_ms : {0, 50}) {
+      const auto outcomes = run_thread_cluster({2, 2}, test_options(), [&](Session& session) {
+        OpCalls<toy::Op> toy(session);
+        if (!is_new_shape) toy.run({.size = 4});
+        toy::Arguments arguments{.size = 1, .exchanges = true};
+        const bool refuses = session.rank() != Rank{2};
+        arguments.make_result = [&](int64_t) -> MatrixView {
+          if (!refuses) std::this_thread::sleep_for(std::chrono::milliseconds(delay_ms));
+          if (refuses) throw Error(ErrorKind::invalid_argument, {.what = "bad out"});
+          return {};
+        };
+        toy.run(arguments);
+      });
+      for (int32_t r = 0; r < 4; ++r) {
+        EXPECT_EQ(outcomes[r].kind, r == 2 ? ErrorKind::refused : ErrorKind::invalid_argument) << outcomes[r].error;
+        EXPECT_NE(outcomes[r].error.find("bad out"), std::string::npos) << outcomes[r].error;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tilewire
