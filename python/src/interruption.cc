@@ -2,12 +2,14 @@
 
 #include <nanobind/nanobind.h>
 #include <sys/syscall.h>
+#include <tilewire/error.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -22,7 +24,13 @@ constexpr std::chrono::milliseconds kSignalPoll{50};
 class Worker {
  public:
   Worker() {
-    std::thread([this] { loop(); }).detach();
+    try {
+      std::thread([this] { loop(); }).detach();
+    } catch (const std::system_error& error) {
+      throw Error(ErrorKind::resource, {.what = "no thread for the work that Ctrl-C may interrupt",
+                                        .values = error.what(),
+                                        .advice = "raise the limit on threads (ulimit -u)"});
+    }
   }
 
   void start(const std::function<void()>& work) {

@@ -18,7 +18,7 @@ from tilewire.demo_cases import Case, CaseResult, Machine, odd_cases, real_cases
 from tilewire.encoder import encode, similarity_tolerance
 from tilewire.encoder_weights import EncoderModel, load_model
 from tilewire.linear import LocalLinear, OpLinear
-from tilewire.trace_events import as_events, flights, overlap, write_events, write_file, write_perfetto
+from tilewire.trace_events import LINK_NOTE, as_events, flights, overlap, write_events, write_file, write_perfetto
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,10 +32,7 @@ SENTENCES = (
     "The kernel overlaps communication with computation.",
     "Data moves between the processors while they multiply.",
 )
-TABLE_NOTE = (
-    "check: elements compared on all ranks. time: the slowest rank's. copy, node, network: bytes moved within a rank, "
-    "between the ranks of a node, between nodes. overlap: share of that communication's time hidden under compute."
-)
+TABLE_NOTE = f"check: elements compared on all ranks. time: the slowest rank's. {LINK_NOTE}"
 
 
 @dataclass(frozen=True)
@@ -172,6 +169,15 @@ def print_summary(summary: Summary, console: Console) -> None:
             console.print(case.message, markup=False, highlight=False)
     if summary.encoder:
         print_encoder(summary, console)
+
+
+def verdict_of(summary: Summary) -> str:
+    """One line: did all go well?"""
+    wrong = [case.name for case in summary.cases if not case.ok]
+    wrong += ["sentence encoder"] * any(not result.ok for result in summary.encoder)
+    if wrong or not summary.ok:
+        return f"[bold red]FAILED[/bold red]: {', '.join(wrong) or 'nothing was run'}."
+    return f"[green]All right[/green]: {len(summary.cases)} cases{', and the encoder' * bool(summary.encoder)}."
 
 
 def print_encoder(summary: Summary, console: Console) -> None:

@@ -89,11 +89,12 @@ def check_transports() -> list[Check]:
 
 
 def _self_test(title: str, layout: list[int], transport: str, purpose: str) -> Check:
-    from tilewire.self_test import run_self_test
+    from tilewire.self_test import MODULE, run_self_test
 
     seconds, wrong = run_self_test(layout, transport)
     if wrong:
-        return Check(title, MISSING, f"self-test failed: {wrong}", purpose, "look into the message")
+        advice = f"read all of it: TILEWIRE_TRANSPORT={transport} tilewire run --layout " + ",".join(map(str, layout))
+        return Check(title, MISSING, f"self-test failed: {wrong}", purpose, f"{advice} -m {MODULE}")
     return Check(title, OK, f"self-test passed in {seconds:.1f} s; {purpose}")
 
 

@@ -82,8 +82,8 @@ def rank_command(program: str, arguments: Sequence[str], module: bool = False) -
 
 
 def launch(plan: Launch, out: Sink | None = None, err: Sink | None = None) -> int:
-    """Runs all ranks to their end. Gives 0, or the exit code of the first rank that failed (128 + signal when one
-    killed it), or 128 + signal when this process was asked to end by one. Raises ResourceError, with the limit and
+    """Runs all ranks to their end. Gives 0, or the exit code of the first rank that failed by itself (128 + signal when
+    one killed it), or 128 + signal when this process was asked to end by one. Raises ResourceError, with the limit and
     what is needed, when the system does not let it start so many ranks; then none is left."""
     make_room_for_files(plan.world_size)
     with _reserved_port() as port:

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import IO, Any, Protocol
@@ -46,8 +47,7 @@ class RankProcesses:
         self._processes: list[_Process] = []
         self._selector = selectors.DefaultSelector()
         self._streams: set[_Stream] = set()
-        self._code: int | None = None  # of the first failure
-        self._failed_rank = 0
+        self._failures: list[_Failure] = []
         self._history = _History()
         self._asked: list[int] = []  # signals that asked for the end
         self._ending_since: float | None = None
@@ -78,8 +78,8 @@ class RankProcesses:
         """Gives the exit code of the launch once every rank has ended."""
         while any(process.exit_code() is None for process in self._processes):
             self._pump()
-            self._note_failure()
-            if self._ending_since is None and (self._code is not None or self._asked):
+            self._note_failures()
+            if self._ending_since is None and (self._failures or self._asked):
                 self._ending_since = time.monotonic()
             if self._ending_since is not None:
                 self._press(time.monotonic() - self._ending_since)
@@ -87,11 +87,10 @@ class RankProcesses:
         end = time.monotonic() + _DRAIN_S
         while self._streams and time.monotonic() < end:
             self._pump()
-        self._note_failure()
+        self._note_failures()
         if self._asked:
             return 128 + self._asked[0]
-        self._recall_failure()
-        return self._code or 0
+        return self._find_cause()
 
     def end(self) -> None:
         """Leaves nothing behind, whatever happened before."""
@@ -131,28 +130,36 @@ class RankProcesses:
                 self._streams.discard(stream)
                 stream.close()
 
-    def _note_failure(self) -> None:
-        """Keeps the code of the first failure. Of several at once, a killed rank counts before those that reacted."""
-        if self._code is not None:
+    def _note_failures(self) -> None:
+        """Keeps who failed, and how, in order, until ranks are pressed to end. Of several at once, a killed rank counts
+        before those that reacted."""
+        if self._last_signal:
             return
         codes = [(rank, process.exit_code()) for rank, process in enumerate(self._processes)]
-        failed = [(code > 0, rank, code) for rank, code in codes if code]
-        if failed:
-            _, rank, code = min(failed)
-            self._code, self._failed_rank = code if code > 0 else 128 - code, rank
-            if not self._asked:
-                self._err.write(f"tilewire run: rank {rank} failed ({_how_it_ended(code)}); ending the others\n")
-                self._err.flush()
+        known = {failure.rank for failure in self._failures}
+        new = [_Failure(rank, code) for rank, code in codes if code and rank not in known]
+        new.sort(key=lambda failure: failure.code > 0)
+        if new and not self._failures and not self._asked:
+            self._say(f"rank {new[0].rank} failed ({new[0]}); ending the others")
+        self._failures += new
 
-    def _recall_failure(self) -> None:
-        """The failing rank's last words once more, where the other ranks' have covered them."""
-        if self._code is None:
-            return
-        lines = self._history.covered_lines(self._failed_rank)
-        if lines:
-            text = "".join(f"tilewire run:   {line}\n" for line in lines)
-            self._err.write(f"tilewire run: the last lines of rank {self._failed_rank}, which failed first:\n{text}")
-            self._err.flush()
+    def _find_cause(self) -> int:
+        """The exit code of the rank that failed by itself: the first one whose last words are not about another rank.
+        Shows these words again where they are not in sight any more, or are not of the rank that was seen to fail."""
+        if not self._failures:
+            return 0
+        own = [failure for failure in self._failures if not _is_reaction(self._history.last_line(failure.rank))]
+        cause = (own or self._failures)[0]
+        if cause != self._failures[0] or self._history.is_covered(cause.rank):
+            who = "the cause is with" if own else "the first to fail was"
+            self._say(f"{who} rank {cause.rank} ({cause}); its last lines:")
+            for line in self._history.last_lines(cause.rank):
+                self._say(f"  {line}")
+        return cause.exit_code
+
+    def _say(self, text: str) -> None:
+        self._err.write(f"tilewire run: {text}\n")
+        self._err.flush()
 
     def _press(self, ending_s: float) -> None:
         """Ends the ranks more and more firmly: the user's own signal, SIGTERM after the time of grace, SIGKILL."""
@@ -214,12 +221,37 @@ class _History:
         self._last.setdefault((rank, is_error), deque(maxlen=_LAST_LINES)).extend(lines)
         self._count_at[rank, is_error] = self._count
 
-    def covered_lines(self, rank: int) -> list[str]:
-        """The last lines of a rank (of its standard error if it wrote there), if they are no longer in sight."""
-        output = next((key for key in ((rank, True), (rank, False)) if key in self._last), None)
-        if output is None or self._count - self._count_at[output] <= _NEAR_LINES:
-            return []
-        return list(self._last[output])
+    def last_lines(self, rank: int) -> list[str]:
+        """Of its standard error, if the rank wrote there."""
+        return list(self._last.get((rank, True)) or self._last.get((rank, False)) or [])
+
+    def last_line(self, rank: int) -> str:
+        return next(reversed(self.last_lines(rank)), "")
+
+    def is_covered(self, rank: int) -> bool:
+        """Whether so much came behind the last lines that they are no longer in sight."""
+        at = self._count_at.get((rank, True), self._count_at.get((rank, False), self._count))
+        return self._count - at > _NEAR_LINES
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """How a rank failed."""
+
+    rank: int
+    code: int  # minus the signal that killed it
+
+    @property
+    def exit_code(self) -> int:
+        return self.code if self.code > 0 else 128 - self.code
+
+    def __str__(self) -> str:
+        return _how_it_ended(self.code)
+
+
+def _is_reaction(line: str) -> bool:
+    """Whether a rank's last line says that another rank failed."""
+    return line.startswith(("tilewire.errors.Aborted:", "tilewire.errors.PeerLost:", "tilewire.errors.Refused:"))
 
 
 class _Stream:

@@ -8,6 +8,7 @@ import time
 
 from tilewire.launcher import Launch, launch
 
+MODULE = "tilewire.self_test"
 LIMIT_S = 15
 
 
@@ -20,7 +21,7 @@ def run_self_test(layout: list[int], transport: str = "auto") -> tuple[float, st
         "TILEWIRE_CONNECT_DEADLINE_S": str(LIMIT_S),
     }
     begin = time.monotonic()
-    code = launch(Launch([sys.executable, "-m", "tilewire.self_test"], layout, environment, prefix=False), out, out)
+    code = launch(Launch([sys.executable, "-m", MODULE], layout, environment, prefix=False), out, out)
     lines = [line for line in out.getvalue().splitlines() if line.strip()]
     # The last line of a traceback says what it was; after it the launcher speaks.
     causes = [line for line in lines if not line.startswith("tilewire run:")] or lines or [f"exit code {code}"]

@@ -9,7 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewire.errors import Unavailable
-from tilewire.trace_events import COMPUTE_ROLE, Event, as_events, bytes_by_link, lanes_of, overlap, write_file
+from tilewire.trace_events import (
+    CALL_ROLE,
+    COMPUTE_ROLE,
+    Event,
+    as_events,
+    bytes_by_link,
+    lanes_of,
+    overlap,
+    write_file,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +30,18 @@ _INK, _QUIET, _BAND, _WAIT = "#22272e", "#6b7280", "#f4f5f7", "#d3d7de"
 _LANE_HEIGHT, _BAND_GAP = 1.0, 0.55
 _LEAST_WIDTH = 0.0016  # of the picture
 _NETWORK_HATCH = "////"
+# What a lane shows, for those that see the picture first.
+_LANE_NOTES = {
+    COMPUTE_ROLE: "tiles",
+    "push": "own rows to the ranks of the node",
+    "send": "own rows to the proxy",
+    "in flight": "a chunk between nodes",
+    "relay": "arrivals made known",
+    "forward": "rows of other nodes to the ranks of the node",
+    CALL_ROLE: "ranks agree on the call, and wait for its end",
+}
+_NOTES_A_ROW = 4
+_LANE_NAMES = {CALL_ROLE: "begin, end"}
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
 
@@ -78,10 +99,10 @@ def draw(events: list[Event], title: str = "") -> Figure:
     lanes = lanes_of(events)
     places = _lane_places(lanes)
     height = max(places.values(), default=0.0) + _LANE_HEIGHT
-    figure = Figure(figsize=(13, 2.1 + 0.27 * height), facecolor="white")
+    figure = Figure(figsize=(13, 2.35 + 0.27 * height), facecolor="white")
     FigureCanvasAgg(figure)
     inches = figure.get_figheight()
-    axes = figure.add_axes((0.085, 0.62 / inches, 0.9, 1 - 1.75 / inches))
+    axes = figure.add_axes((0.085, 0.87 / inches, 0.9, 1 - 2.0 / inches))
     start = min((event.wait_begin_ns for event in events), default=0)
     end = max((event.t_end_ns for event in events), default=start)
     scale, unit = _unit(end - start)
@@ -94,6 +115,7 @@ def draw(events: list[Event], title: str = "") -> Figure:
     _dress(axes, lanes, places)
     _head(figure, events, title, f"{(end - start) / scale:.4g} {unit}")
     _legend(figure, events)
+    _explain_lanes(figure, lanes)
     return figure
 
 
@@ -165,7 +187,9 @@ def _dress(axes: Axes, lanes: list[tuple[int, str, int]], places: dict[tuple[int
     workers: dict[tuple[int, str], int] = {}
     for rank, role, _ in lanes:
         workers[rank, role] = workers.get((rank, role), 0) + 1
-    labels = [role if workers[rank, role] == 1 else f"{role} {worker}" for rank, role, worker in lanes]
+    labels = [
+        lane_name(role) if workers[rank, role] == 1 else f"{lane_name(role)} {worker}" for rank, role, worker in lanes
+    ]
     axes.set_yticks([places[lane] + _LANE_HEIGHT / 2 for lane in lanes], labels, fontsize=8, color=_INK)
     axes.tick_params(axis="y", length=0, pad=4)
     axes.tick_params(axis="x", colors=_QUIET, labelsize=8, length=3)
@@ -174,6 +198,19 @@ def _dress(axes: Axes, lanes: list[tuple[int, str, int]], places: dict[tuple[int
     for side in ("left", "right", "top"):
         axes.spines[side].set_visible(False)
     axes.spines["bottom"].set_color("#c5cad3")
+
+
+def lane_name(role: str) -> str:
+    return _LANE_NAMES.get(role, role)
+
+
+def _explain_lanes(figure: Figure, lanes: list[tuple[int, str, int]]) -> None:
+    """Below the picture: what the lanes that are there show."""
+    present = {role for _, role, _ in lanes}
+    notes = [f"{lane_name(role)}: {note}" for role, note in _LANE_NOTES.items() if role in present]
+    rows = [notes[at : at + _NOTES_A_ROW] for at in range(0, len(notes), _NOTES_A_ROW)]
+    text = "\n".join("   ·   ".join(row) for row in rows)
+    figure.text(0.085, 0.22 / figure.get_figheight(), text, fontsize=8, color=_QUIET, va="center", linespacing=1.5)
 
 
 def _head(figure: Figure, events: list[Event], title: str, time: str) -> None:
@@ -193,7 +230,7 @@ def _legend(figure: Figure, events: list[Event]) -> None:
     from matplotlib.patches import Patch
 
     sources = sorted({event.source for event in events})
-    names = ["no rank's data" if source < 0 else f"data of rank {source}" for source in sources]
+    names = ["signals, no data" if source < 0 else f"data of rank {source}" for source in sources]
     handles = [Patch(facecolor=source_colour(s), label=n) for s, n in zip(sources, names, strict=True)][:12]
     if len(sources) > len(handles):
         handles.append(Patch(facecolor="none", label=f"and {len(sources) - len(handles)} more"))

@@ -14,8 +14,14 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+# What tables say below their columns.
+LINK_NOTE = (
+    "copy, node, network: bytes moved within a rank, between the ranks of a node, between nodes. overlap: the share of "
+    "the time of communication (node, network) that is hidden under compute."
+)
 LINKS = ("none", "copy", "node", "network")
 COMPUTE_ROLE = "compute"
+CALL_ROLE = "call"  # what belongs to the call as a whole: its record, its end
 
 Interval = tuple[int, int]
 
@@ -122,7 +128,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 # Roles in the order of the data's way; others follow by name.
 _ROLE_ORDER = {
-    role: place for place, role in enumerate((COMPUTE_ROLE, "push", "send", "in flight", "relay", "forward"))
+    role: place for place, role in enumerate((COMPUTE_ROLE, "push", "send", "in flight", "relay", "forward", CALL_ROLE))
 }
 
 

@@ -45,7 +45,16 @@ def test_doctor_gives_json() -> None:
 def test_doctor_prints_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "ALL_PROBES", [probe for probe in doctor.ALL_PROBES if "transports" not in str(probe)])
     output = invoke("doctor").output
-    assert "Python" in output and "libibverbs" in output
+    assert "Python" in output and "libibverbs" in output and "Everything that is needed is here." in output
+
+
+def test_doctor_says_what_is_missing_and_how_to_look_into_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewire.self_test.run_self_test", lambda layout, transport: (1.0, "it rains"))
+    check = doctor._self_test("transport emulated", [1, 1], "emulated", "nodes")
+    assert "it rains" in check.detail and "tilewire run --layout 1,1 -m tilewire.self_test" in check.advice
+    monkeypatch.setattr("tilewire.cli.doctor.run_checks", lambda: [check])
+    result = invoke("doctor")
+    assert result.exit_code == 1 and "Missing, and needed: transport emulated." in result.output
 
 
 def test_probe_that_fails_is_a_finding() -> None:
@@ -148,7 +157,7 @@ def test_plan_says_what_and_why(tmp_path: Path) -> None:
     assert "predicted" in result.output and "chosen" in result.output and "simulated" in result.output
     assert (tmp_path / "p.svg").stat().st_size > 1000
     numbers = json.loads(invoke("plan", "all_gather_matmul", *shape, "--json").output)
-    assert numbers["op"] == "ag_gemm" and numbers["chunk_rows"] > 0
+    assert numbers["op"] == "all_gather_matmul" and numbers["chunk_rows"] > 0
 
 
 def test_plan_names_what_cannot_be() -> None:

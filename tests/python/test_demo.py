@@ -97,6 +97,7 @@ def test_failure_names_case_rank_and_element(tmp_path: Path) -> None:
     summary = run_all(4, tmp_path, [Case("even", [8] * 4, 64, [[16] * 4])], swap_shards)
     assert not summary.ok
     text = " ".join(show(summary).split())
+    assert demo.verdict_of(summary) == "[bold red]FAILED[/bold red]: even."
     assert "FAILED" in text and "rank 1: elements are beyond their tolerance; worst element" in text
 
 
@@ -124,10 +125,12 @@ def test_encoder_that_differs_on_one_rank_fails_the_demo(tmp_path: Path) -> None
     (tmp_path / "rank1.json").write_text(json.dumps(content))
     summary = demo.read_results(tmp_path, 2)
     assert not summary.ok and "NOT equal" in show(summary)
+    assert demo.verdict_of(summary).endswith(": sentence encoder.")
 
 
 def test_no_case_at_all_is_no_success(tmp_path: Path) -> None:
-    assert not run_all(1, tmp_path, []).ok
+    summary = run_all(1, tmp_path, [])
+    assert not summary.ok and "nothing was run" in demo.verdict_of(summary)
 
 
 def test_timeline_files_of_the_first_case(tmp_path: Path) -> None:
@@ -184,6 +187,7 @@ def test_demo_without_the_encoder_runs_the_rest(
 def test_whole_demo_leaves_nothing_out(quick_ranks: list[list[str]], tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
     assert result.exit_code == 0 and "left out" not in result.output
+    assert "All right: 1 cases, and the encoder." in result.output
     assert "Sentence encoder" in result.output and (tmp_path / "timeline.png").exists()
 
 

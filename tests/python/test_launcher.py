@@ -130,13 +130,34 @@ for line in range(50):
 """
     code, _, err = run(script(body), 3, grace_s=5)
     last = err.splitlines()[-5:]
-    assert code == 1 and "the last lines of rank 1" in last[0]
+    assert code == 1 and "the cause is with rank 1 (exit code 1)" in last[0]
     assert last[-1] == "tilewire run:   RuntimeError: the cause"
 
 
 def test_last_words_that_are_still_in_sight_are_not_repeated(script: Callable[[str], str]) -> None:
     code, _, err = run(script("raise RuntimeError('the cause')"), 1)
-    assert code == 1 and "last lines" not in err
+    assert code == 1 and "cause is" not in err
+
+
+def test_rank_that_only_tells_of_another_is_not_the_cause(script: Callable[[str], str]) -> None:
+    body = """
+if rank == 0:
+    sys.stderr.write('tilewire.errors.Aborted: rank 1: left by an exception [rank 0]\\n')
+    sys.exit(1)
+time.sleep(0.3)
+if rank == 1:
+    print('my own mistake')
+    sys.exit(9)
+"""
+    code, _, err = run(script(body), 3, grace_s=5)
+    assert code == 9 and "rank 0 failed (exit code 1)" in err
+    assert err.endswith("the cause is with rank 1 (exit code 9); its last lines:\ntilewire run:   my own mistake\n")
+
+
+def test_rank_that_was_ended_is_not_the_cause(script: Callable[[str], str]) -> None:
+    body = "if rank == 0: print('tilewire.errors.PeerLost: rank 7 is lost'); sys.exit(3)\ntime.sleep(60)"
+    code, _, err = run(script(body), 2, grace_s=0.2)
+    assert code == 3 and "cause" not in err
 
 
 def test_signal_without_a_name_is_told_by_its_number(script: Callable[[str], str]) -> None:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synthetic_trace import make_trace
-from tilewire.timeline import draw, readable_bytes, source_colour, write_picture
+from tilewire.timeline import draw, readable_bytes, readable_time, source_colour, write_picture
 from tilewire.trace_events import (
     Event,
     as_events,
@@ -208,3 +208,25 @@ def test_flight_lasts_from_the_command_to_the_forward_of_the_same_chunk() -> Non
     found = flights([*sends, *forwards])
     assert [(e.work, e.t_begin_ns, e.t_end_ns) for e in found] == [(0, 12, 90), (1, 13, 40)]
     assert all((e.rank, e.role, e.link, e.bytes, e.t_wait_ns) == (0, "in flight", "network", 0, 0) for e in found)
+
+
+def test_lanes_and_colours_that_are_there_are_explained_in_the_picture() -> None:
+    call = Event(0, "call", 0, "", -1, -1, 0, 0, 1, 0, "none")
+    with_call, without = draw([call, *make_trace()]), draw(make_trace())
+    for figure, is_there in ((with_call, True), (without, False)):
+        below = figure.texts[-1].get_text()
+        legend = [text.get_text() for text in figure.legends[0].get_texts()]
+        labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+        assert "forward: rows of other nodes" in below and "relay" not in below
+        assert ("begin, end: ranks agree on the call" in below) == is_there
+        assert ("signals, no data" in legend) == is_there == ("begin, end" in labels)
+    # Nothing is cut off at the right.
+    edge = with_call.texts[-1].get_window_extent().x1
+    assert edge < with_call.bbox.x1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0, "0 ns"), (3.2e-8, "32 ns"), (0.1532391, "153.2 ms"), (1.2e-4, "120 µs"), (75, "75 s")]
+)
+def test_times_have_the_unit_that_fits(seconds: float, text: str) -> None:
+    assert readable_time(seconds) == text

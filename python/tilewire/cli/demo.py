@@ -102,10 +102,11 @@ def _environment(ranks: int) -> dict[str, str]:
 
 
 def _show(folder: Path, world_size: int, out: Path, parts: Parts, console: Console) -> bool:
-    from tilewire.demo import print_summary, read_results, write_timeline
+    from tilewire.demo import print_summary, read_results, verdict_of, write_timeline
 
     summary = read_results(folder, world_size)
     print_summary(summary, console)
     for path in write_timeline(summary, out, parts.pictures):
         console.print(f"wrote {path}", highlight=False, markup=False)
+    console.print(verdict_of(summary), highlight=False)
     return summary.ok

@@ -10,7 +10,9 @@ import typer
 from rich.table import Table
 
 from tilewire.cli.console import make_console
+from tilewire.cli.numbers import working
 from tilewire.doctor import MISSING, OFF, OK, Check, is_healthy, run_checks
+from tilewire.self_test import LIMIT_S
 
 _MARKS = {OK: "[green]ok[/green]", MISSING: "[bold red]missing[/bold red]", OFF: "[yellow]off[/yellow]"}
 
@@ -24,13 +26,23 @@ def doctor(
 ) -> None:
     """Say what this machine has, what it lacks, what each lack costs you and what to do. Ends with 1 if something
     needed is missing."""
-    checks = run_checks()
+    with working(f"looking around, and trying each transport for at most {2 * LIMIT_S} s"):
+        checks = run_checks()
     healthy = is_healthy(checks)
     if as_json:
         typer.echo(json.dumps({"healthy": healthy, "checks": [asdict(check) for check in checks]}, indent=2))
     else:
-        make_console().print(table_of(checks))
+        console = make_console()
+        console.print(table_of(checks))
+        console.print(verdict_of(checks), highlight=False)
     raise typer.Exit(0 if healthy else 1)
+
+
+def verdict_of(checks: list[Check]) -> str:
+    missing = [check.name for check in checks if check.state == MISSING]
+    off = sum(check.state == OFF for check in checks)
+    found = f"Missing, and needed: {', '.join(missing)}." if missing else "Everything that is needed is here."
+    return f"{found} Off, and optional: {off} of {len(checks)}; what that costs is said beside each."
 
 
 def table_of(checks: list[Check]) -> Table:

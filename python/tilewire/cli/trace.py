@@ -10,8 +10,9 @@ from rich.table import Table
 
 from tilewire.cli.console import make_console
 from tilewire.cli.failure import fail
+from tilewire.cli.numbers import working
 from tilewire.errors import Error
-from tilewire.trace_events import Event, bytes_by_link, overlap, read_events, write_perfetto
+from tilewire.trace_events import LINK_NOTE, Event, bytes_by_link, overlap, read_events, write_perfetto
 
 
 def register(app: typer.Typer) -> None:
@@ -36,10 +37,13 @@ def trace(
         if perfetto:
             write_perfetto(events, perfetto, title)
         if picture:
-            write_picture(events, picture, title)
+            with working(f"drawing {len(events)} events"):
+                write_picture(events, picture, title)
     except (Error, ValueError, OSError) as error:
         fail(str(error))
-    make_console().print(summary(events))
+    console = make_console()
+    console.print(summary(events))
+    console.print(f"time: from a rank's first wait to its last work. {LINK_NOTE}", highlight=False)
 
 
 def summary(events: list[Event]) -> Table:
