@@ -86,8 +86,8 @@ class TILEWIRE_API Communicator {
   // this rank. Does not wait.
   void abort(const std::string& why) noexcept;
   // For front ends, whose own checks come before those of an operation: `op` is not called on this rank. The other
-  // ranks get what `parts` say, as for a call that the operation itself refuses. Throws as check() does.
-  void refuse_call(const std::string& op, ErrorParts parts);
+  // ranks get what `error` says, as for a call that the operation itself refuses. Throws as check() does.
+  void refuse_call(const std::string& op, const Error& error);
 
   // Waits for calls in flight (on CPU ranks a call has ended when it returns), then check().
   void synchronize() const;

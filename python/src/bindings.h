@@ -6,6 +6,8 @@
 
 #include <memory>
 
+#include "python/src/ops.h"
+
 namespace tilewire {
 
 // Shared by the Python object, its arena blocks and its handles. Dropped without the GIL: closing takes a moment.
@@ -32,7 +34,11 @@ class CommunicatorHandle {
 nanobind::dict to_dict(const WorkEvent& event);
 
 void add_communicator(nanobind::module_& m);
-void add_all_gather(nanobind::module_& m);
+void add_call(nanobind::module_& m);  // what the operations share: before them
 void add_foreign_array(nanobind::module_& m);
+
+#define TILEWIRE_DECLARE_OP(name) void add_##name(nanobind::module_& m);
+TILEWIRE_PYTHON_OPS(TILEWIRE_DECLARE_OP)
+#undef TILEWIRE_DECLARE_OP
 
 }  // namespace tilewire

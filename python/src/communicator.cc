@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "python/src/bindings.h"
+#include "python/src/errors.h"
 #include "python/src/interruption.h"
 
 namespace nb = nanobind;
@@ -125,11 +126,8 @@ void add_communicator(nb::module_& m) {
           "close", [](const CommunicatorHandle& c) { c->close(); }, nb::call_guard<nb::gil_scoped_release>())
       .def("forget", &CommunicatorHandle::forget)
       .def("abort", [](const CommunicatorHandle& c, const std::string& why) { c->abort(why); })
-      .def("refuse_call",
-           [](const CommunicatorHandle& c, const std::string& op, const std::string& what, const std::string& values,
-              const std::string& limit, const std::string& advice) {
-             c->refuse_call(op, {.what = what, .where = {}, .values = values, .limit = limit, .advice = advice});
-           })
+      .def("refuse_call", [](const CommunicatorHandle& c, const std::string& op,
+                             nb::handle error) { c->refuse_call(op, to_error(error)); })
       .def("start_trace", [](const CommunicatorHandle& c) { c->start_trace(); })
       .def("stop_trace", [](const CommunicatorHandle& c) { c->stop_trace(); })
       .def("trace_event_count", [](const CommunicatorHandle& c) { return c->trace_events().size(); })

@@ -13,8 +13,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tilewire.op_list import OPS
+
 if TYPE_CHECKING:
-    from tilewire.all_gather import AllGatherMatmul, all_gather_matmul
     from tilewire.communicator import CallReport, Communicator, Trace, init
     from tilewire.errors import (
         Aborted,
@@ -29,13 +30,13 @@ if TYPE_CHECKING:
         ResourceError,
         Unavailable,
     )
-    from tilewire.plans import Plan, plan_all_gather_matmul
+    from tilewire.op_list import *  # noqa: F403
+    from tilewire.plans import Plan
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Aborted",
-    "AllGatherMatmul",
     "CallReport",
     "Closed",
     "Communicator",
@@ -50,17 +51,16 @@ __all__ = [
     "ResourceError",
     "Trace",
     "Unavailable",
-    "all_gather_matmul",
     "init",
-    "plan_all_gather_matmul",
 ]
+__all__ += [name for op in OPS for name in op.exports]
 
 _HOMES = {
-    "tilewire.all_gather": ("AllGatherMatmul", "all_gather_matmul"),
     "tilewire.communicator": ("CallReport", "Communicator", "Trace", "init"),
-    "tilewire.plans": ("Plan", "plan_all_gather_matmul"),
+    "tilewire.plans": ("Plan",),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
+_MODULE_OF |= {name: op.module for op in OPS for name in op.exports}
 
 
 def __getattr__(name: str) -> Any:

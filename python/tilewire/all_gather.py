@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from tilewire import _core, arrays
-from tilewire.communicator import Communicator, default_communicator
+from tilewire.argument_checks import count, counts, is_single, one_or_more_counts, switch
+from tilewire.communicator import Communicator, calling
 from tilewire.errors import InvalidArgument
-from tilewire.plans import AnyPlan, plan_text
+from tilewire.operands import Operands, choose_rows, dtypes_of
+from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text, shared_rows
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from tilewire.plans import Machine
 
 _OP = "all_gather_matmul"
+
+# What `tilewire plan` says of the shape that `plan_all_gather_matmul` takes.
+PLAN_SHAPE: Mapping[str, str] = {
+    "m": "Rows of all ranks together, or of each rank as in 512,0,37.",
+    "k": "Columns of a.",
+    "n": "Columns of a rank's weight, or of each of its weights as in 64,64.",
+}
 
 
 def all_gather_matmul(
@@ -34,7 +48,8 @@ def all_gather_matmul(
     comm: a communicator; None takes the only open one.
     out: where the result goes, [sum M_r, N] of out_dtype, C-contiguous; a list for a list of weights. It must not
         overlap an input.
-    plan: a `Plan`, a dict or JSON text; None lets the planner choose. chunk_rows must be equal on all ranks.
+    plan: a `Plan`, a dict or JSON text with the keys that `plan_all_gather_matmul` describes; None lets the planner
+        choose. chunk_rows must be equal on all ranks.
     rows: None when all ranks bring the same number of rows; a list of every rank's M_r, the same on all ranks; or
         "exchange": counts travel over the control connection, about one round trip a call.
     bias: [N] values (bf16, fp16 or fp32), added in fp32 before the one rounding; a list (with None where there is none)
@@ -45,15 +60,15 @@ def all_gather_matmul(
     Gives y [sum M_r, N], or (y, gathered). Results are torch tensors when a is one, else numpy arrays; a given `out` is
     given back. Accumulates in fp32.
 
-    Raises `InvalidArgument` for what this rank's checks refuse (the other ranks get `Refused` with the same text; when
-    all refuse, the communicator stays usable), `Mismatch` naming the ranks and both values, `DeadlineError`,
-    `PeerLost`, `Aborted`, `ResourceError`, `Closed`. After any but `InvalidArgument` the communicator is dead and the
-    results are NaN; a call on a communicator that is dead already leaves `out` as it is.
+    Raises `InvalidArgument` for what this rank's checks refuse, `ResourceError` when a result does not fit into memory
+    (the other ranks get `Refused` with the same text; when all refuse, the communicator stays usable), `Mismatch`
+    naming the ranks and both values, `DeadlineError`, `PeerLost`, `Aborted`, `ResourceError`, `Closed`. After any but a
+    refusal by all the communicator is dead and the results are NaN; a call on a communicator that is dead already
+    leaves `out` as it is.
     """
-    comm = default_communicator(comm)
-    with comm._refusing(_OP):
-        call = _Call(a, b, out, bias, return_gathered, out_dtype)
-        _choose_rows(call.arguments, rows)
+    with calling(_OP, comm) as comm:
+        call = _Call(Operands(a, b, bias=bias, out=out, out_dtype=out_dtype), return_gathered)
+        choose_rows(call.arguments, rows)
         call.arguments.plan_json = plan_text(plan)
     comm._note(_core.all_gather_matmul(comm._core, call.arguments, call.make_results))
     return call.result()
@@ -79,19 +94,12 @@ class AllGatherMatmul:
         return_gathered: bool = False,
         plan: AnyPlan = None,
     ) -> None:
-        self._comm = default_communicator(comm)
-        self._is_list = not isinstance(n, int)
-        with self._comm._refusing(_OP):
-            shape = _core.AllGatherGemmShape()
-            shape.rows = _integers("rows", rows)
-            shape.k = k
-            shape.cols = [n] if isinstance(n, int) else _integers("n", n)
-            self._dtype = arrays.numpy_dtype(dtype, "dtype")
-            self._out_dtype = self._dtype if out_dtype is None else arrays.numpy_dtype(out_dtype, "out_dtype")
-            shape.dtype, shape.out_dtype = arrays.dtype_name(self._dtype), arrays.dtype_name(self._out_dtype)
-            shape.return_gathered = return_gathered
-            shape.plan_json = plan_text(plan)
-        self._return_gathered = return_gathered
+        with calling(_OP, comm) as self._comm:
+            self._has_list = not is_single(n)
+            dtypes = dtypes_of(dtype, out_dtype)
+            shape = _shape(counts("rows", rows), k, n, dtypes, return_gathered, plan)
+        self._out_dtype = dtypes[1]
+        self._return_gathered = shape.return_gathered
         self._handle = _core.AllGatherGemm(self._comm._core, shape)
 
     @property
@@ -105,126 +113,85 @@ class AllGatherMatmul:
 
     def __call__(self, a: Any, b: Any, *, out: Any = None, bias: Any = None) -> Any:
         """One call with the handle's shapes; `a`, `b`, `out`, `bias` and the result as for `all_gather_matmul`."""
-        with self._comm._refusing(_OP):
-            call = _Call(a, b, out, bias, self._return_gathered, self._out_dtype)
-            if call.is_list != self._is_list:
+        with calling(_OP, self._comm):
+            operands = Operands(a, b, bias=bias, out=out, out_dtype=self._out_dtype)
+            if operands.has_list != self._has_list:
                 raise InvalidArgument("b does not fit the handle", limit="a list of weights if n is a list, else one")
+            call = _Call(operands, self._return_gathered)
         self._comm._note(self._handle(call.arguments, call.make_results))
         return call.result()
 
 
-class _Call:
-    """One call's arrays: keeps them alive, makes the results when their size is known, hands them back."""
+def plan_all_gather_matmul(
+    m: int | Sequence[int],
+    k: int,
+    n: int | Sequence[int],
+    *,
+    dtype: Any = "bf16",
+    out_dtype: Any = None,
+    return_gathered: bool = False,
+    plan: AnyPlan = None,
+    **machine: Unpack[Machine],
+) -> Plan:
+    """What `all_gather_matmul` would do on some cluster, worked out without one.
 
-    def __init__(self, a: Any, b: Any, out: Any, bias: Any, return_gathered: bool, out_dtype: Any) -> None:
-        self.is_list = isinstance(b, (list, tuple))
-        self._example = a
-        self._a = arrays.as_input(a, "a")
-        weights = list(b) if self.is_list else [b]
-        self._b = [arrays.as_input(one, self._name("b", i)) for i, one in enumerate(weights)]
-        self._check_weights()
-        self._bias = self._biases(bias)
-        self._out = self._outputs(out)
-        self._out_dtype = self._choose_out_dtype(out_dtype)
-        self._results: list[Any] = []
+    m: rows of each rank; one number is shared out over the ranks as evenly as they go. k: columns of a.
+    n: columns of this rank's weight, or of each weight of a list. dtype, out_dtype and return_gathered as there.
+    plan: ask about this plan instead of the planner's choice. The keys of a plan, all of them needed:
+
+        op              "all_gather_matmul"
+        chunk_rows      1 to 2**40: rows of a that travel together; equal on all ranks. More means fewer messages of
+                        which the first comes later. No rank's rows may make more than max_chunks_per_source chunks.
+        is_fused        true: a tile is computed as soon as its rows are there; false: gather all, then multiply
+        tile_rows       1 to 4096: rows of the result that a worker computes at a time
+        tile_cols       1 to 4096: columns of it
+        raster_rows     1 to 2**20: blocks of tile_rows that are walked together, column block by column block
+        workers         1 to 4096: compute threads of the rank
+        load_ahead      0 to 64: steps of a role whose inputs are waited for before the current one is done
+        publish_behind  0 to 64: steps of a role that may be done before the others are told
+
+    nodes, rank, workers, worker_tflops, node_gb_per_s, network_gbit_per_s, network_latency_us and timeline describe the
+    machine: `tilewire.plans.Machine` says what each means.
+
+    Raises `InvalidArgument` naming the number that cannot be, `ResourceError` when no plan fits the arena.
+    """
+    query = _core.AllGatherGemmQuery()
+    ranks = describe_machine(query, machine)
+    query.shape = _shape(shared_rows("m", m, ranks), k, n, dtypes_of(dtype, out_dtype), return_gathered, plan)
+    return answered(_core.plan_all_gather_matmul(query))
+
+
+def _shape(
+    rows: list[int], k: Any, n: Any, dtypes: tuple[Any, Any], return_gathered: Any, plan: AnyPlan
+) -> _core.AllGatherGemmShape:
+    shape = _core.AllGatherGemmShape()
+    shape.rows = rows
+    shape.k = count("k", k)
+    shape.cols = one_or_more_counts("n", n)
+    shape.dtype, shape.out_dtype = map(arrays.dtype_name, dtypes)
+    shape.return_gathered = switch("return_gathered", return_gathered)
+    shape.plan_json = plan_text(plan)
+    return shape
+
+
+class _Call:
+    """One call's arguments: keeps its arrays alive, makes the results when their size is known, hands them back."""
+
+    def __init__(self, operands: Operands, return_gathered: Any) -> None:
+        self._operands = operands
         self._gathered: Any = None
-        self.arguments = self._arguments(return_gathered)
+        self.arguments = _core.AllGatherGemmArguments()
+        operands.fill(self.arguments)
+        self.arguments.return_gathered = switch("return_gathered", return_gathered)
 
     def make_results(self, total_rows: int) -> tuple[list[_core.Matrix], _core.Matrix | None]:
         """Called by the core once the number of rows is known, before anything is sent."""
-        if self._out is None:
-            shapes = [(total_rows, one.shape[1]) for one in self._b]
-            self._results = [arrays.new_like(self._example, shape, self._out_dtype) for shape in shapes]
-        else:
-            self._results = self._out
-        views = [arrays.as_output(one, self._name("out", i)) for i, one in enumerate(self._results)]
-        gathered = None
-        if self.arguments.return_gathered:
-            self._gathered = arrays.new_like(self._example, (total_rows, self._a.shape[1]), self._a.dtype)
-            gathered = arrays.matrix(arrays.as_output(self._gathered, "gathered"))
-        return [arrays.matrix(view) for view in views], gathered
+        results = self._operands.make_results(total_rows)
+        if not self.arguments.return_gathered:
+            return results, None
+        self._gathered = self._operands.new_like_a("the gathered rows", total_rows)
+        return results, arrays.matrix(arrays.as_output(self._gathered, "gathered"))
 
     def result(self) -> Any:
-        y = self._results if self.is_list else self._results[0]
+        y = self._operands.result()
         return (y, self._gathered) if self.arguments.return_gathered else y
-
-    def _arguments(self, return_gathered: bool) -> _core.AllGatherGemmArguments:
-        arguments = _core.AllGatherGemmArguments()
-        arguments.a = arrays.matrix(self._a)
-        arguments.b = [arrays.matrix(one) for one in self._b]
-        if self._bias is not None:
-            arguments.bias = [0 if one is None else arrays.address(one) for one in self._bias]
-        arguments.out_dtype = arrays.dtype_name(self._out_dtype)
-        arguments.return_gathered = bool(return_gathered)
-        return arguments
-
-    def _name(self, argument: str, index: int) -> str:
-        return f"{argument}[{index}]" if self.is_list else argument
-
-    def _check_weights(self) -> None:
-        """A weight [N, K] given where [K, N] is meant deserves a better word than that the sizes differ."""
-        k = self._a.shape[1]
-        for i, one in enumerate(self._b):
-            if one.shape[0] != k and one.shape[1] == k:
-                name = self._name("b", i)
-                raise InvalidArgument(
-                    f"{name} looks like a weight stored as [N, K]",
-                    values=f"a is {list(self._a.shape)}, {name} is {list(one.shape)}",
-                    limit=f"{name} must be [K, N] with K = {k}",
-                    advice=f"pass {name}.T, a view that copies nothing",
-                )
-
-    def _biases(self, bias: Any) -> list[arrays.Array | None] | None:
-        if bias is None:
-            return None
-        each = self._one_a_weight(bias, "bias")
-        return [
-            None if one is None else arrays.bias_values(one, self._name("bias", i), self._b[i].shape[1])
-            for i, one in enumerate(each)
-        ]
-
-    def _outputs(self, out: Any) -> list[Any] | None:
-        if out is None:
-            return None
-        each = self._one_a_weight(out, "out")
-        for i, one in enumerate(each):
-            arrays.as_output(one, self._name("out", i))
-        return each
-
-    def _one_a_weight(self, given: Any, name: str) -> list[Any]:
-        if isinstance(given, (list, tuple)) != self.is_list:
-            raise InvalidArgument(
-                f"{name} does not fit b", limit=f"{name} must be a list if b is one, and a single array if b is one"
-            )
-        each = list(given) if self.is_list else [given]
-        if len(each) != len(self._b):
-            raise InvalidArgument(
-                f"{name} has the wrong length",
-                values=f"{len(each)} of {name}, {len(self._b)} weights",
-                limit="one for each weight",
-            )
-        return each
-
-    def _choose_out_dtype(self, out_dtype: Any) -> Any:
-        if out_dtype is not None:
-            return arrays.numpy_dtype(out_dtype, "out_dtype")
-        return arrays.as_numpy(self._out[0], "out").dtype if self._out else self._a.dtype
-
-
-def _choose_rows(arguments: _core.AllGatherGemmArguments, rows: Sequence[int] | str | None) -> None:
-    if isinstance(rows, str):
-        if rows != "exchange":
-            raise InvalidArgument("rows is unknown", values=f"rows = {rows!r}", limit='None, a list or "exchange"')
-        arguments.exchange_rows()
-    elif rows is not None:
-        arguments.use_rows(_integers("rows", rows))
-
-
-def _integers(name: str, counts: Sequence[int]) -> list[int]:
-    try:
-        each = list(counts)
-    except TypeError:
-        each = [False]
-    if any(isinstance(one, bool) or not hasattr(one, "__index__") for one in each):
-        raise InvalidArgument(f"{name} is no list of counts", values=f"{name} = {counts!r}", limit="integers")
-    return [int(one) for one in each]

@@ -6,6 +6,7 @@ Functions raise `InvalidArgument` that names the argument.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any, TypeAlias
@@ -15,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewire import _core
-from tilewire.errors import InvalidArgument
+from tilewire.argument_checks import INT64_MOST
+from tilewire.errors import InvalidArgument, ResourceError
 
 Array: TypeAlias = NDArray[Any]
 
@@ -37,7 +39,7 @@ def numpy_dtype(dtype: Any, name: str) -> Any:
         dtype = _DTYPES.get(_WORDS.get(dtype, dtype), dtype)
     try:
         found = np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError):
         found = None
     if found not in _NAMES:
         raise InvalidArgument(f"{name} is not supported", values=f"{name} = {dtype}", limit=f"must be {_DTYPES_TEXT}")
@@ -129,18 +131,28 @@ def address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def new_like(example: Any, shape: Sequence[int], dtype: Any) -> Any:
-    """Uninitialised memory of the library of `example`: torch for torch, numpy for all else."""
-    if is_torch(example):
-        torch: Any = sys.modules["torch"]
-        return torch.empty(tuple(shape), dtype=_torch_dtype(dtype))
-    return np.empty(tuple(shape), dtype)
+def new_like(example: Any, shape: Sequence[int], dtype: Any, name: str) -> Any:
+    """Uninitialised memory of the library of `example`: torch for torch, numpy for all else. Raises `ResourceError`."""
+    torch: Any = sys.modules["torch"] if is_torch(example) else None
+    try:
+        if torch is not None:
+            return torch.empty(tuple(shape), dtype=_torch_dtype(dtype))
+        return np.empty(tuple(shape), dtype)
+    except (MemoryError, ValueError, RuntimeError) as error:  # numpy's, numpy's for absurd sizes, torch's
+        raise ResourceError(
+            f"{name} does not fit into memory",
+            values=f"{list(shape)} of {dtype_name(dtype)}, {math.prod(shape) * dtype.itemsize} bytes",
+        ) from error
 
 
 def arena_array(core: _core.Communicator, shape: Sequence[int], dtype: Any) -> Any:
     """An array over memory of the communicator's arena."""
     wanted = numpy_dtype(dtype, "dtype")
-    bytes_ = int(np.prod(shape, dtype=np.int64)) * wanted.itemsize
+    bytes_ = math.prod(shape) * wanted.itemsize
+    if bytes_ > INT64_MOST:
+        raise ResourceError(
+            "an array does not fit into the arena", values=f"{list(shape)} of {_NAMES[wanted]}, {bytes_} bytes"
+        )
     block = _core.ArenaBlock(core, bytes_)
     array = _over(block, block.address, tuple(shape), None, wanted, read_only=False)
     return _to_torch(array) if type(dtype).__module__ == "torch" else array

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from tilewire import _core, stores
-from tilewire.errors import Error, InvalidArgument
+from tilewire.argument_checks import counts, is_switch, one_or_more_counts
+from tilewire.errors import InvalidArgument, ResourceError
 from tilewire.trace_events import Event, as_events, write_events
 
 if TYPE_CHECKING:
@@ -75,11 +77,15 @@ class Communicator:
 
     One call at a time; `close()` and the properties may be used from any thread. After a failed call the communicator
     is dead: every later call raises what it died of, `close()` needs no peer, and `init()` may make a new one.
+
+    A rank that leaves by an exception, out of its `with` or, without one, out of the whole program, ends the
+    communicator on all ranks: the others get `Aborted` that names the rank and quotes the exception.
     """
 
     def __init__(self, core: _core.Communicator) -> None:
         self._core = core
         self._pid = os.getpid()
+        self._earlier_error = _uncaught_error()  # of an interactive session, say: not what ended this communicator
         self._last_call: CallReport | None = None
         # Read once, so that they can be asked for after close().
         self._rank, self._world_size = core.rank, core.world_size
@@ -141,8 +147,23 @@ class Communicator:
         self._core.barrier()
 
     def all_gather_bytes(self, mine: bytes) -> list[bytes]:
-        """Every rank's bytes, by rank; lengths may differ. Over the control connection, as `barrier`."""
-        return self._core.all_gather_bytes(bytes(mine))
+        """Every rank's bytes, by rank; lengths may differ. Over the control connection, as `barrier`.
+
+        What is no bytes-like object is an `InvalidArgument` that ends the communicator: the others may wait for it.
+        """
+        try:
+            data = bytes(memoryview(mine))
+        except TypeError:
+            error = InvalidArgument(
+                "mine is no bytes",
+                where=f"rank {self._rank}, all_gather_bytes",
+                values=f"mine is a {type(mine).__name__}",
+                limit="must be bytes or a like object",
+            )
+            if self._world_size > 1:
+                self._core.abort(str(error))
+            raise error from None
+        return self._core.all_gather_bytes(data)
 
     def check(self) -> None:
         """Raises what the communicator died of, or `Closed`."""
@@ -171,10 +192,10 @@ class Communicator:
         """
         from tilewire.arrays import arena_array
 
-        lengths = [shape] if isinstance(shape, int) else list(shape)
-        if any(isinstance(one, bool) or not hasattr(one, "__index__") or one < 0 for one in lengths):
-            raise InvalidArgument("shape has a bad length", values=f"shape = {shape}", limit="integers, none negative")
-        return arena_array(self._core, [int(one) for one in lengths], dtype)
+        lengths = one_or_more_counts("shape", shape)
+        if any(one < 0 for one in lengths):
+            raise InvalidArgument("shape has a bad length", values=f"shape = {shape}", limit="none may be negative")
+        return arena_array(self._core, lengths, dtype)
 
     def trace(self) -> Trace:
         """The timeline of calls: `with comm.trace() as timeline: ...`, or `start()` and `stop()`; then `.events`."""
@@ -185,11 +206,12 @@ class Communicator:
         """Checks of this rank before a call: an error is told to the other ranks, which may wait for this one."""
         try:
             yield
+        except MemoryError as error:
+            refusal = ResourceError("there is no memory for the arguments", values=str(error))
+            self._core.refuse_call(op, refusal)
+            raise refusal from error
         except Exception as error:
-            if isinstance(error, Error):
-                self._core.refuse_call(op, error.what, error.values, error.limit, error.advice)
-            else:
-                self._core.refuse_call(op, f"{type(error).__name__}: {error}", "", "", "")
+            self._core.refuse_call(op, error)
             raise
 
     def _note(self, report: _core.CallReport) -> None:
@@ -202,10 +224,13 @@ class Communicator:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._leave(error)
+
+    def _leave(self, error: BaseException | None) -> None:
         leaves_in_order = error is None or isinstance(error, (SystemExit, GeneratorExit))
         if not leaves_in_order and not self.is_closed and self._pid == os.getpid():
             # The others may be in a call that this rank will never make: tell them why instead of leaving silently.
-            self._core.abort(f"left by an exception: {type(error).__name__}: {error}")
+            self._core.abort(f"left by an exception: {_text_of(error)}")
         self.close()
 
     def __repr__(self) -> str:
@@ -241,8 +266,8 @@ def init(
     """
     given = {"rank": rank, "world_size": world_size, "rendezvous": rendezvous, "secret": secret, **options}
     if layout is not None:
-        given["layout"] = layout if isinstance(layout, str) else ",".join(map(str, layout))
-    settings = {name: _text(value) for name, value in given.items() if value is not None}
+        given["layout"] = layout if isinstance(layout, str) else ",".join(map(str, counts("layout", layout)))
+    settings = {name: _text(name, value) for name, value in given.items() if value is not None}
     if "layout" in settings:
         settings["layout"] = settings["layout"].replace("+", ",")
     found = stores.find_store(store, settings)
@@ -251,12 +276,29 @@ def init(
     return comm
 
 
-def default_communicator(comm: Communicator | None) -> Communicator:
-    """`comm`, or the only open communicator; `InvalidArgument` when there is none or more than one."""
-    if comm is not None:
-        if not isinstance(comm, Communicator):
-            raise InvalidArgument("comm is no communicator", values=f"comm is a {type(comm).__name__}")
-        return comm
+@contextmanager
+def calling(op: str, comm: Communicator | None) -> Iterator[Communicator]:
+    """Around this rank's own checks of a collective call: gives `comm` or, for None, the only open communicator.
+
+    An error within is told to the other ranks, which may wait for this one; so is a `comm` that is none.
+    """
+    if comm is not None and not isinstance(comm, Communicator):
+        error = InvalidArgument(
+            "comm is no communicator",
+            values=f"comm is a {type(comm).__name__}",
+            limit="must be what tilewire.init() gave, or None",
+        )
+        if len(_open) != 1:
+            raise error
+        with _open[0]._refusing(op):
+            raise error
+    found = comm or default_communicator()
+    with found._refusing(op):
+        yield found
+
+
+def default_communicator() -> Communicator:
+    """The only open communicator; `InvalidArgument` when there is none or more than one."""
     if len(_open) == 1:
         return _open[0]
     raise InvalidArgument(
@@ -267,14 +309,31 @@ def default_communicator(comm: Communicator | None) -> Communicator:
     )
 
 
-def _text(value: Any) -> str:
-    return str(int(value)) if isinstance(value, bool) else str(value)
+def _text(name: str, value: Any) -> str:
+    if is_switch(value):
+        raise InvalidArgument(f"{name} cannot be", values=f"{name} = {value}", limit="no option is a truth value")
+    return str(value)
+
+
+def _text_of(error: BaseException | None) -> str:
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # of a user's class
+        return type(error).__name__
+
+
+def _uncaught_error() -> BaseException | None:
+    """The exception that ends the program: Python notes it before it shows it, and shows it before it ends. None while
+    a prompt is open, where it is any that was shown."""
+    found = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
+    return found if isinstance(found, BaseException) else None
 
 
 @atexit.register
 def _close_all() -> None:
+    error = _uncaught_error()
     for comm in list(_open):
-        comm.close()
+        comm._leave(None if error is comm._earlier_error else error)
 
 
 def _forget_all() -> None:

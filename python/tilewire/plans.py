@@ -1,20 +1,32 @@
-"""Plans: how a call will be done, why, and how long it should take. Pure prediction: needs no communicator."""
+"""Plans: how a call will be done, why, and how long it should take. Pure prediction: needs no communicator.
+
+What all operations share; each has its own `plan_...` function beside the call.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
-from tilewire import _core
+from tilewire.argument_checks import INT32_MOST, count, counts, is_single, number, switch
 from tilewire.errors import InvalidArgument
 from tilewire.trace_events import Event, as_events
+
+if TYPE_CHECKING:
+    from tilewire import _core
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan and what is expected of it. Pass it as `plan=`; `str()` gives the explanation."""
+    """A plan and what is expected of it. Pass it as `plan=`; `str()` gives the explanation.
+
+    What may stand in a plan's JSON, with the meaning and range of each key, is said by the operation's `plan_...`
+    function. All have "op", the name of the operation; numbers of the schedule that must be equal on all ranks
+    (chunk_rows); and numbers that are a rank's own (tiles, workers). A plan names every key: change one by
+    `{**plan.as_dict(), "chunk_rows": 64}`.
+    """
 
     json: str  # the plan itself, as passed to a call
     explanation: str  # the plan, its predicted time, and why the other candidates lost
@@ -36,6 +48,23 @@ class Plan:
 AnyPlan: TypeAlias = "Plan | Mapping[str, Any] | str | None"
 
 
+class Machine(TypedDict, total=False):
+    """The machine that a plan is asked for. A rate or latency of 0 is the cost model's default, as is what is absent;
+    else it is from 1e-9 to 1e9."""
+
+    nodes: Sequence[int]  # ranks of each node, [4, 4]; one rank unless given
+    rank: int  # whose plan it is
+    workers: int  # compute workers of a rank, 1 or more
+    worker_tflops: float  # TFLOP/s of a worker
+    node_gb_per_s: float  # GB/s out of a rank to its local peers
+    network_gbit_per_s: float  # Gbit/s out of a rank to other nodes
+    network_latency_us: float
+    timeline: bool  # simulate all ranks' roles for `Plan.timeline`, too
+
+
+_RATES = ("worker_tflops", "node_gb_per_s", "network_gbit_per_s", "network_latency_us")
+
+
 def plan_text(plan: AnyPlan) -> str:
     """The JSON text of whatever `plan=` takes; "" for None."""
     if plan is None:
@@ -46,62 +75,52 @@ def plan_text(plan: AnyPlan) -> str:
         return plan
     if isinstance(plan, Mapping):
         try:
-            return json.dumps(dict(plan))
-        except TypeError as error:
+            return json.dumps({key: _plain(value) for key, value in plan.items()})
+        except (TypeError, ValueError) as error:
             raise InvalidArgument("plan cannot be written as JSON", values=str(error)) from error
     raise InvalidArgument(
         "plan is no plan", values=f"plan is a {type(plan).__name__}", limit="a Plan, a dict, JSON text or None"
     )
 
 
-def plan_all_gather_matmul(
-    m: int | Sequence[int],
-    k: int,
-    n: int | Sequence[int],
-    *,
-    nodes: Sequence[int] = (1,),
-    rank: int = 0,
-    dtype: Any = "bf16",
-    out_dtype: Any = None,
-    return_gathered: bool = False,
-    plan: AnyPlan = None,
-    workers: int = 1,
-    worker_tflops: float = 0,
-    node_gb_per_s: float = 0,
-    network_gbit_per_s: float = 0,
-    network_latency_us: float = 0,
-    timeline: bool = False,
-) -> Plan:
-    """What `all_gather_matmul` would do on some cluster, worked out without one.
-
-    m: rows of each rank; one number is shared out over the ranks as evenly as they go. k: columns of a.
-    n: columns of this rank's weight, or of each weight of a list. nodes: ranks of each node, [4, 4].
-    worker_tflops, node_gb_per_s (GB/s out of a rank to its local peers), network_gbit_per_s (Gbit/s out of a rank to
-    other nodes) and network_latency_us describe the machine; 0 takes the cost model's default.
-    plan: ask about this plan instead of the planner's choice. timeline: simulate all ranks' roles too.
-
-    Raises `InvalidArgument` naming the number that cannot be, `ResourceError` when no plan fits the arena.
-    """
-    from tilewire.arrays import dtype_name, numpy_dtype
-
-    query, shape = _core.AllGatherGemmQuery(), _core.AllGatherGemmShape()
-    ranks = sum(nodes)
-    shape.rows = _share(m, ranks) if isinstance(m, int) else list(m)
-    shape.k = k
-    shape.cols = [n] if isinstance(n, int) else list(n)
-    shape.dtype = dtype_name(numpy_dtype(dtype, "dtype"))
-    shape.out_dtype = shape.dtype if out_dtype is None else dtype_name(numpy_dtype(out_dtype, "out_dtype"))
-    shape.return_gathered = return_gathered
-    shape.plan_json = plan_text(plan)
-    if len(shape.rows) != ranks:
+def describe_machine(query: _core.MachineQuery, machine: Machine) -> int:
+    """Fills in the machine; gives its number of ranks."""
+    given: dict[str, Any] = {**machine}
+    nodes = counts("nodes", given.pop("nodes", (1,)), most=INT32_MOST)
+    query.ranks_per_node = nodes
+    for name in ("rank", "workers"):
+        if name in given:
+            setattr(query, name, count(name, given.pop(name), most=INT32_MOST))
+    for name in _RATES:
+        if name in given:
+            setattr(query, name, number(name, given.pop(name)))
+    query.wants_timeline = switch("timeline", given.pop("timeline", False))
+    if given:
         raise InvalidArgument(
-            "m has the wrong length", values=f"m has {len(shape.rows)} counts", limit=f"one for each of {ranks} ranks"
+            "a machine has no such number",
+            values=", ".join(given),
+            limit=f"there are: {', '.join(Machine.__annotations__)}",
         )
-    query.shape, query.ranks_per_node, query.rank, query.workers = shape, list(nodes), rank, workers
-    query.worker_tflops, query.node_gb_per_s = worker_tflops, node_gb_per_s
-    query.network_gbit_per_s, query.network_latency_us = network_gbit_per_s, network_latency_us
-    query.wants_timeline = timeline
-    answer = _core.plan_all_gather_matmul(query)
+    return sum(nodes)
+
+
+def shared_rows(name: str, rows: int | Sequence[int], ranks: int) -> list[int]:
+    """Rows of each rank: those of a list, or one number shared out over the ranks as evenly as it goes."""
+    if is_single(rows):
+        total = count(name, rows)
+        return [total // ranks + (rank < total % ranks) for rank in range(ranks)] if ranks > 0 else []
+    each = counts(name, rows)
+    if len(each) != ranks:
+        raise InvalidArgument(
+            f"{name} has the wrong length",
+            values=f"{name} has {len(each)} counts",
+            limit=f"one for each of {ranks} ranks",
+        )
+    return each
+
+
+def answered(answer: _core.PlanAnswer) -> Plan:
+    """The core's answer as users get it."""
     return Plan(
         answer.plan_json,
         answer.explanation,
@@ -113,5 +132,6 @@ def plan_all_gather_matmul(
     )
 
 
-def _share(rows: int, ranks: int) -> list[int]:
-    return [rows // ranks + (rank < rows % ranks) for rank in range(ranks)] if ranks else []
+def _plain(value: Any) -> Any:
+    """A number of numpy as one that JSON has."""
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", None) == 0 else value

@@ -129,9 +129,10 @@ void Communicator::abort(const std::string& why) noexcept {
   }
 }
 
-void Communicator::refuse_call(const std::string& op, ErrorParts parts) {
+void Communicator::refuse_call(const std::string& op, const Error& error) {
+  ErrorParts parts = error.parts();
   parts.where = fmt::format("rank {}, {}", rank(), op);
-  Call(*parts_->session, op.c_str()).refuse(Error(ErrorKind::invalid_argument, std::move(parts)));
+  Call(*parts_->session, op.c_str()).refuse(Error(error.kind(), std::move(parts)));
 }
 
 void Communicator::synchronize() const {

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -194,6 +195,15 @@ def options_of_a_call() -> dict[str, bool]:
         unfused = {**forced, "is_fused": False}
         checks["unfused plan, same bits"] = same(tw.all_gather_matmul(d.a, d.b, plan=unfused), d.want())
 
+        listed = tw.all_gather_matmul(uneven.a, uneven.b, rows=np.array(uneven.rows), return_gathered=np.True_)
+        checks["rows and switches of numpy"] = same(listed[0], uneven.want())
+        numpy_plan = {**forced, "chunk_rows": np.int64(16), "is_fused": np.False_}
+        checks["plan with numbers of numpy"] = same(tw.all_gather_matmul(d.a, d.b, plan=numpy_plan), d.want())
+        checks["sizes of numpy"] = comm.empty((np.int32(3), np.int64(4))).shape == (3, 4)
+        checks["one size of numpy"] = comm.empty(np.int64(5)).shape == (5,)
+        small = tw.AllGatherMatmul(np.array(d.rows), np.int64(K), np.uint8(N))
+        checks["handle with numbers of numpy"] = same(small(d.a, d.b), d.want())
+
         handle = tw.AllGatherMatmul(uneven.rows, K, N)
         checks["handle"] = all(
             same(handle(one.a, one.b), one.want())
@@ -234,6 +244,18 @@ def same_bits_again() -> dict[str, Any]:
 
 
 # --- refusals: nothing is sent, the communicator stays usable when all ranks refuse
+
+
+@contextmanager
+def little_memory(room_bytes: int) -> Iterator[None]:
+    """This process may take so much more address space."""
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + room_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 def refusals(kind: str = "") -> dict[str, Any]:
@@ -282,10 +304,38 @@ def refusals(kind: str = "") -> dict[str, Any]:
         refuse("rows is a word", d.a, d.b, rows="guess")
         refuse("rows has fractions", d.a, d.b, rows=[16.5] * comm.world_size)
         refuse("plan is no JSON", d.a, d.b, plan="{")
-        refuse("plan has an unknown field", d.a, d.b, plan={"op": "ag_gemm", "speed": 3})
+        refuse("rows is a number", d.a, d.b, rows=3.5)
+        refuse("rows has a bool", d.a, d.b, rows=[True] * comm.world_size)
+        refuse("rows is beyond 64 bits", d.a, d.b, rows=[2**70] * comm.world_size)
+        refuse("return_gathered is a word", d.a, d.b, return_gathered="no")
+        refuse("plan is of another op", d.a, d.b, plan={"op": "gemm_rs"})
+        refuse("plan has an unknown field", d.a, d.b, plan={**plan_of(comm, d, 8), "speed": 3})
         refuse("plan is a number", d.a, d.b, plan=3)
+        refuse("plan holds an array", d.a, d.b, plan={"op": np.zeros(3)})
         refuse("comm is a word", d.a, d.b, comm="mpi")
         found["handle: wrong shape"] = outcome(lambda: tw.AllGatherMatmul(d.rows, K, N)(d.a[:, :-1], d.b[:-1]))
+
+        def refuse_handle(name: str, *arguments: Any, **options: Any) -> None:
+            found[f"handle: {name}"] = outcome(lambda: tw.AllGatherMatmul(*arguments, **options))
+
+        refuse_handle("n is a bool", d.rows, K, True)
+        refuse_handle("n is beyond 64 bits", d.rows, K, [N, 2**70])
+        refuse_handle("k is a word", d.rows, "48", N)
+        refuse_handle("rows is a number", 16, K, N)
+        refuse_handle("return_gathered is a word", d.rows, K, N, return_gathered="no")
+        refuse_handle("dtype is a number", d.rows, K, N, dtype=3.5)
+        refuse_handle("comm is a number", d.rows, K, N, comm=5)
+        tall = np.broadcast_to(np.zeros((1, 1), BF16), (2**12, 1))
+        with little_memory(64 << 20):
+            refuse("result is too large", tall, np.broadcast_to(tall[:1], (1, 2**14)))
+            refuse(
+                "gathered rows are too large",
+                np.broadcast_to(tall[:1], (2**10, 2**16)),
+                np.zeros((2**16, 0), BF16),
+                return_gathered=True,
+            )
+        found["empty: one is a bool"] = outcome(lambda: comm.empty((2, True)))
+        found["empty: beyond 64 bits"] = outcome(lambda: comm.empty((2**40, 2**40)))
         found["empty: dtype"] = outcome(lambda: comm.empty((2, 2), "int8"))
         found["empty: shape"] = outcome(lambda: comm.empty((2, -2)))
         found["empty: no room"] = outcome(lambda: comm.empty(1 << 50))
@@ -326,8 +376,20 @@ def disagreements() -> dict[str, Any]:
     differ("plan", lambda c, d, last: tw.all_gather_matmul(d.a, d.b, plan=plan_of(c, d, 8 + 8 * last)))
     differ("refused by one", lambda c, d, last: tw.all_gather_matmul(d.a, d.b[: K - last]))
     differ("refused by one, in Python", lambda c, d, last: tw.all_gather_matmul(d.a[0] if last else d.a, d.b))
+    differ("refused by one: comm", lambda c, d, last: tw.all_gather_matmul(d.a, d.b, comm="x" if last else c))
+    differ("refused by one: rows", lambda c, d, last: tw.all_gather_matmul(d.a, d.b, rows=3.5 if last else None))
+    differ("refused by one: n", lambda c, d, last: tw.AllGatherMatmul(d.rows, K + 2, True if last else N))
+    differ("refused by one: memory", lambda c, d, last: wide_call(d, last))
+    differ("refused by one: bytes", lambda c, d, last: c.all_gather_bytes(5 if last else b"5"))
     differ("call and barrier", lambda c, d, last: c.barrier() if last else tw.all_gather_matmul(d.a, d.b))
     return found
+
+
+def wide_call(d: Numbers, is_small: bool) -> None:
+    """192 MiB of results, for which a rank of little memory has no room."""
+    b = np.broadcast_to(np.zeros((K, 1), BF16), (K, 2 << 20))
+    with little_memory(64 << 20) if is_small else nullcontext():
+        tw.all_gather_matmul(d.a, b)
 
 
 def plan_of(comm: Any, d: Numbers, chunk_rows: int) -> dict[str, Any]:
@@ -406,11 +468,15 @@ def blocked_call(folder: str) -> dict[str, Any]:
 
 def exits(how: str) -> bool:
     """Ends without close()."""
+    if how == "shown before init":
+        sys.last_value = ValueError("a problem of the past")
     comm = tw.init()
     d = Numbers(comm, 11)
     fine = same(tw.all_gather_matmul(d.a, d.b), d.want())
     placed = comm.empty((4, 4))
     placed[:] = 1
+    if how.startswith("exception"):
+        comm.barrier()  # the end of the communicator must not reach a rank that is still in this call
     if how == "exception" and comm.rank == 1:
         raise ValueError("a bug of the user's")
     if how == "exception in with" and comm.rank == 1:
@@ -423,7 +489,12 @@ def exits(how: str) -> bool:
     if how == "early":
         time.sleep(3)
     if how.startswith("exception") and comm.rank != 1:
-        return bool(outcome(lambda: tw.all_gather_matmul(d.a, d.b))["error"])
+        found = outcome(lambda: tw.all_gather_matmul(d.a, d.b))
+        told = "rank 1: left by an exception: ValueError: a bug of the user's"
+        return found["error"] == "Aborted" and told in found["text"] and found["seconds"] < 5
+    if how == "shown before init" and comm.rank != 1:
+        found = outcome(lambda: tw.all_gather_matmul(d.a, d.b))
+        return "rank 1" in found["text"] and "exception" not in found["text"]
     if how == "forked child" and os.fork() == 0:
         sys.exit(0)
     return fine

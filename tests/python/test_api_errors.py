@@ -54,10 +54,27 @@ REFUSALS: dict[str, tuple[str, list[str]]] = {
     "rows is negative": ("InvalidArgument", ["negative count", "-1"]),
     "rows does not match a": ("InvalidArgument", ["= 17, a is [16, 48]"]),
     "rows is a word": ("InvalidArgument", ["rows = 'guess'"]),
-    "rows has fractions": ("InvalidArgument", ["rows = [16.5"]),
+    "rows has fractions": ("InvalidArgument", ["rows[0] = 16.5", "must be an integer"]),
+    "rows is a number": ("InvalidArgument", ["rows = 3.5", "must be a list"]),
+    "rows has a bool": ("InvalidArgument", ["rows[0] = True", "must be an integer"]),
+    "rows is beyond 64 bits": ("InvalidArgument", [f"rows[0] = {2**70}", f"at most {2**63 - 1}"]),
+    "return_gathered is a word": ("InvalidArgument", ["return_gathered = 'no'", "True or False"]),
+    "plan is of another op": ("InvalidArgument", ['op must be "all_gather_matmul"']),
     "plan is no JSON": ("InvalidArgument", ["not a JSON object"]),
-    "plan has an unknown field": ("InvalidArgument", ["field"]),
+    "plan has an unknown field": ("InvalidArgument", ["an unknown field: speed"]),
     "plan is a number": ("InvalidArgument", ["plan is a int"]),
+    "plan holds an array": ("InvalidArgument", ["plan cannot be written as JSON", "ndarray"]),
+    "handle: n is a bool": ("InvalidArgument", ["n = True", "must be an integer"]),
+    "handle: n is beyond 64 bits": ("InvalidArgument", [f"n[1] = {2**70}", f"at most {2**63 - 1}"]),
+    "handle: k is a word": ("InvalidArgument", ["k = '48'", "must be an integer"]),
+    "handle: rows is a number": ("InvalidArgument", ["rows = 16", "must be a list"]),
+    "handle: return_gathered is a word": ("InvalidArgument", ["return_gathered = 'no'"]),
+    "handle: dtype is a number": ("InvalidArgument", ["dtype = 3.5", "bf16, fp16 or fp32"]),
+    "handle: comm is a number": ("InvalidArgument", ["comm is a int"]),
+    "result is too large": ("ResourceError", ["[12288, 16384] of bf16", f"{12288 * 16384 * 2} bytes"]),
+    "gathered rows are too large": ("ResourceError", ["the gathered rows", f"{3072 * 65536 * 2} bytes"]),
+    "empty: one is a bool": ("InvalidArgument", ["shape[1] = True"]),
+    "empty: beyond 64 bits": ("ResourceError", [f"{2**81} bytes"]),
     "comm is a word": ("InvalidArgument", ["comm is a str"]),
     "handle: wrong shape": ("InvalidArgument", ["do not fit the handle", "K = 47", "K = 48"]),
     "empty: dtype": ("InvalidArgument", ["dtype = int8"]),
@@ -88,6 +105,11 @@ DISAGREEMENTS: dict[str, list[str]] = {
     "plan": ["8", "16"],
     "refused by one": ["a is [16, 48], b is [47, 40]"],
     "refused by one, in Python": ["a has shape [48]"],
+    "refused by one: comm": ["comm is a str"],
+    "refused by one: rows": ["rows = 3.5"],
+    "refused by one: n": ["n = True"],
+    "refused by one: memory": [f"{48 * 2 * 2**21} bytes"],
+    "refused by one: bytes": ["mine is a int"],
     "call and barrier": ["barrier"],
 }
 
@@ -99,7 +121,9 @@ def test_disagreement_names_both_values_on_all_ranks(tmp_path: Path) -> None:
         for name, pieces in DISAGREEMENTS.items():
             got = found[name]
             is_refuser = name.startswith("refused") and rank == len(results) - 1
-            allowed = ["InvalidArgument"] if is_refuser else ["Refused"] if name.startswith("refused") else ["Mismatch"]
+            own = "ResourceError" if name.endswith("memory") else "InvalidArgument"
+            others = "Aborted" if name.endswith("bytes") else "Refused"  # an exchange outside calls
+            allowed = [own] if is_refuser else [others] if name.startswith("refused") else ["Mismatch"]
             assert got["error"] in allowed, f"rank {rank}, {name}: {got}"
             assert all(piece in got["text"] for piece in pieces), f"rank {rank}, {name}: {got}"
             assert got["seconds"] < SOON_S, f"rank {rank}, {name}: {got}"
@@ -248,7 +272,15 @@ def test_port_in_use_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("how", "code"),
-    [("nothing", 0), ("exception", 1), ("exception in with", 1), ("code", 7), ("early", 0), ("forked child", 0)],
+    [
+        ("nothing", 0),
+        ("exception", 1),
+        ("exception in with", 1),
+        ("shown before init", 0),
+        ("code", 7),
+        ("early", 0),
+        ("forked child", 0),
+    ],
 )
 def test_process_ends_soon_with_its_own_exit_code(how: str, code: int, tmp_path: Path) -> None:
     done = run_ranks("exits", tmp_path, "1,1", (how,))

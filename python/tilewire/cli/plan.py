@@ -2,15 +2,77 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from tilewire.cli.failure import fail
-from tilewire.cli.numbers import MOST_RANKS, MOST_SIZE, finite, numbers, working
+from tilewire.cli.numbers import MOST_RANKS, finite, numbers, working
+from tilewire.op_list import OPS, Op
 
-OPS = ("all_gather_matmul",)
+if TYPE_CHECKING:
+    from tilewire.plans import Plan
+
+
+class _Operations(TyperGroup):
+    """A subcommand for each operation of the list. The operation's module is imported when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [op.name for op in OPS]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        for op in OPS:
+            if op.name == cmd_name:
+                return _command_of(op)
+        fail(f"there is no operation {cmd_name}; there are: {', '.join(self.list_commands(ctx))}")
+
+
+def register(app: typer.Typer) -> None:
+    plans = typer.Typer(cls=_Operations, no_args_is_help=True)
+    plans.callback()(plan)
+    app.add_typer(plans, name="plan")
+
+
+def plan() -> None:
+    """Say how a call would be done on some cluster, how long it should take, and why not otherwise."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """An operation's plan function, and its shape in the words of the command line."""
+
+    op: str
+    plan: Callable[..., Plan]
+    shape: dict[str, str]
+
+
+def _command_of(op: Op) -> Any:
+    """The options are one for each number of the operation's shape, and those of `_answer`."""
+    module = importlib.import_module(op.module)
+
+    def command(**options: Any) -> None:
+        shape = {name: options.pop(name) for name in module.PLAN_SHAPE}
+        _answer(Question(op.name, getattr(module, op.plan_name), shape), **options)
+
+    shape = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str, _number(name, what)])
+        for name, what in module.PLAN_SHAPE.items()
+    ]
+    machine = list(inspect.signature(_answer, eval_str=True).parameters.values())[1:]
+    command.__signature__ = inspect.Signature([*shape, *machine])  # type: ignore[attr-defined]
+    one = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    one.command(op.name, help=f"Plan {op.name}.")(command)
+    return typer.main.get_command(one)
+
+
+def _number(name: str, what: str) -> Any:
+    return typer.Option(f"--{name}", help=what)
 
 
 def _rate(name: str, what: str) -> Any:
@@ -18,15 +80,9 @@ def _rate(name: str, what: str) -> Any:
     return typer.Option(name, callback=finite, show_default=False, help=f"{what} Default: as on a small CPU machine.")
 
 
-def register(app: typer.Typer) -> None:
-    app.command("plan")(plan)
-
-
-def plan(
-    op: Annotated[str, typer.Argument(help=f"The operation: {', '.join(OPS)}.")],
-    m: Annotated[str, typer.Option("--m", help="Rows of all ranks together, or of each rank as in 512,0,37.")],
-    k: Annotated[int, typer.Option("--k", max=MOST_SIZE, help="Columns of a.")],
-    n: Annotated[str, typer.Option("--n", help="Columns of a rank's weight, or of each of its weights as in 64,64.")],
+def _answer(
+    question: Question,
+    *,
     nodes: Annotated[str, typer.Option("--nodes", help="Ranks of each node, as in 8,8.")] = "1",
     rank: Annotated[int, typer.Option("--rank", max=MOST_RANKS, help="The rank whose plan is shown.")] = 0,
     dtype: Annotated[str, typer.Option("--dtype", help="bf16, fp16 or fp32.")] = "bf16",
@@ -40,11 +96,7 @@ def plan(
         Path | None, typer.Option("--picture", help="Draw the simulated call to this .svg or .png.")
     ] = None,
 ) -> None:
-    """Say how a call would be done on some cluster, how long it should take, and why not otherwise."""
-    if op not in OPS:
-        fail(f"there is no operation {op}; there are: {', '.join(OPS)}")
     from tilewire.errors import Error
-    from tilewire.plans import plan_all_gather_matmul
     from tilewire.timeline import check_picture, readable_time, write_picture
 
     counts = numbers("--nodes", nodes)
@@ -54,10 +106,8 @@ def plan(
         if picture is not None:
             check_picture(picture)
         with working(f"planning and simulating {sum(counts)} ranks"):
-            found = plan_all_gather_matmul(
-                _number_or_list("--m", m),
-                k,
-                _number_or_list("--n", n),
+            found = question.plan(
+                **{name: _number_or_list(f"--{name}", text) for name, text in question.shape.items()},
                 nodes=counts,
                 rank=rank,
                 dtype=dtype,
@@ -69,7 +119,8 @@ def plan(
                 timeline=picture is not None,
             )
         if picture is not None:
-            write_picture(found.timeline, picture, f"{op}   simulated   {m} x {k} x {n} {dtype}   nodes {nodes}")
+            sizes = " x ".join(question.shape.values())
+            write_picture(found.timeline, picture, f"{question.op}   simulated   {sizes} {dtype}   nodes {nodes}")
     except (Error, ValueError, OSError) as error:
         fail(str(error))
     if as_json:

@@ -5,14 +5,9 @@
 #include "ops/ag_gemm/plan.h"
 
 namespace tilewire::ag_gemm {
-namespace {
 
-constexpr PlanOwner kOwner{.op = kOpName, .call = kCallName};
-
-}  // namespace
-
-std::string to_json(const PlanChoice& choice) { return choice_to_json(kOwner, choice); }
-PlanChoice plan_from_json(const std::string& json) { return choice_from_json<PlanChoice>(kOwner, json); }
+std::string to_json(const PlanChoice& choice) { return choice_to_json(kCallName, choice); }
+PlanChoice plan_from_json(const std::string& json) { return choice_from_json<PlanChoice>(kCallName, json); }
 
 std::string PlanChoice::text() const {
   return fmt::format(

@@ -81,7 +81,7 @@ TEST_F(PlanTest, JsonThatIsNoPlanIsNamed) {
   const std::string good = to_json(PlanChoice{});
   EXPECT_NE(error_of([] { plan_from_json("[1]"); }).find("not a JSON object"), std::string::npos);
   EXPECT_NE(error_of([] { plan_from_json(R"({"op":"gemm_rs"})"); }).find("op must be"), std::string::npos);
-  EXPECT_NE(error_of([] { plan_from_json(R"({"op":"ag_gemm"})"); }).find("chunk_rows"), std::string::npos);
+  EXPECT_NE(error_of([] { plan_from_json(R"({"op":"all_gather_matmul"})"); }).find("chunk_rows"), std::string::npos);
   std::string typo = good;
   typo.insert(typo.size() - 1, R"(,"tile_row":3)");
   EXPECT_NE(error_of([&] { plan_from_json(typo); }).find("tile_row"), std::string::npos);

@@ -1,0 +1,88 @@
+// What the calls and plans of all operations share in Python.
+#include "python/src/errors.h"
+#include "python/src/interruption.h"
+#include "python/src/op_binding.h"
+
+namespace nb = nanobind;
+
+namespace tilewire {
+namespace {
+
+void add_matrix(nb::module_& m) {
+  nb::class_<MatrixView>(m, "Matrix")
+      .def(
+          "__init__",
+          [](MatrixView* m, uintptr_t address, std::pair<int64_t, int64_t> shape, std::pair<int64_t, int64_t> strides,
+             const std::string& dtype) {
+            new (m) MatrixView{.data = reinterpret_cast<void*>(address),
+                               .rows = shape.first,
+                               .cols = shape.second,
+                               .row_stride = strides.first,
+                               .col_stride = strides.second,
+                               .dtype = parse_data_type(dtype)};
+          },
+          nb::arg("address"), nb::arg("shape"), nb::arg("strides"), nb::arg("dtype"));
+}
+
+nb::list timeline_of(const PlanAnswer& answer) {
+  nb::list rows;
+  for (const WorkEvent& e : answer.timeline) rows.append(to_dict(e));
+  return rows;
+}
+
+void add_plan(nb::module_& m) {
+  nb::class_<MachineQuery>(m, "MachineQuery")
+      .def_rw("ranks_per_node", &MachineQuery::ranks_per_node)
+      .def_rw("rank", &MachineQuery::rank)
+      .def_rw("workers", &MachineQuery::workers)
+      .def_rw("worker_tflops", &MachineQuery::worker_tflops)
+      .def_rw("node_gb_per_s", &MachineQuery::node_gb_per_s)
+      .def_rw("network_gbit_per_s", &MachineQuery::network_gbit_per_s)
+      .def_rw("network_latency_us", &MachineQuery::network_latency_us)
+      .def_rw("wants_timeline", &MachineQuery::wants_timeline);
+  nb::class_<PlanAnswer>(m, "PlanAnswer")
+      .def_ro("plan_json", &PlanAnswer::plan_json)
+      .def_ro("explanation", &PlanAnswer::explanation)
+      .def_ro("predicted_s", &PlanAnswer::predicted_s)
+      .def_ro("compute_s", &PlanAnswer::compute_s)
+      .def_ro("communication_s", &PlanAnswer::communication_s)
+      .def_ro("simulated_s", &PlanAnswer::simulated_s)
+      .def_prop_ro("timeline", &timeline_of);
+}
+
+}  // namespace
+
+void AskingCall::run(const std::shared_ptr<Communicator>& comm, const std::string& what,
+                     const std::function<void()>& work) {
+  try {
+    run_interruptible(work, [&] { comm->abort("interrupted in " + what); });
+  } catch (const Error&) {
+    if (raised_) std::rethrow_exception(raised_);
+    throw;
+  }
+}
+
+void AskingCall::refuse() {
+  raised_ = std::current_exception();
+  try {
+    throw;
+  } catch (const nb::python_error& error) {
+    throw to_error(error.value());
+  } catch (const std::exception& error) {
+    throw Error(ErrorKind::invalid_argument, {.what = error.what()});
+  }
+}
+
+void add_call(nb::module_& m) {
+  add_matrix(m);
+  nb::class_<CallReport>(m, "CallReport")
+      .def_ro("seconds", &CallReport::seconds)
+      .def_ro("predicted_s", &CallReport::predicted_s)
+      .def_ro("copy_bytes", &CallReport::copy_bytes)
+      .def_ro("node_bytes", &CallReport::node_bytes)
+      .def_ro("network_bytes", &CallReport::network_bytes)
+      .def_ro("plan_json", &CallReport::plan_json);
+  add_plan(m);
+}
+
+}  // namespace tilewire

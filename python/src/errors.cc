@@ -1,0 +1,49 @@
+#include "python/src/errors.h"
+
+#include <nanobind/stl/string.h>
+
+#include <array>
+
+namespace nb = nanobind;
+
+namespace tilewire {
+
+void raise_in_python(const std::exception_ptr& failure, void*) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    const ErrorParts& p = error.parts();
+    try {
+      const nb::object raised =
+          nb::module_::import_("tilewire.errors")
+              .attr("make_error")(to_string(error.kind()), p.what, p.where, p.values, p.limit, p.advice);
+      PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(raised.ptr())), raised.ptr());
+    } catch (nb::python_error& other) {
+      other.restore();  // a Ctrl-C that was pending comes out as KeyboardInterrupt
+    }
+  }
+}
+
+ErrorKind parse_error_kind(const std::string& text) {
+  constexpr std::array kKinds{ErrorKind::mismatch,    ErrorKind::deadline, ErrorKind::peer_lost,
+                              ErrorKind::aborted,     ErrorKind::refused,  ErrorKind::resource,
+                              ErrorKind::unavailable, ErrorKind::closed,   ErrorKind::internal};
+  for (const ErrorKind kind : kKinds) {
+    if (text == to_string(kind)) return kind;
+  }
+  return ErrorKind::invalid_argument;
+}
+
+Error to_error(nb::handle exception) {
+  const nb::object base = nb::module_::import_("tilewire.errors").attr("Error");
+  if (!nb::isinstance(exception, base)) {
+    const auto name = nb::cast<std::string>(exception.type().attr("__name__"));
+    return {ErrorKind::invalid_argument, {.what = name + ": " + nb::str(exception).c_str()}};
+  }
+  const auto part = [&](const char* name) { return nb::cast<std::string>(exception.attr(name)); };
+  return {
+      parse_error_kind(part("kind")),
+      {.what = part("what"), .where = {}, .values = part("values"), .limit = part("limit"), .advice = part("advice")}};
+}
+
+}  // namespace tilewire

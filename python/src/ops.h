@@ -1,0 +1,7 @@
+// THE list of operations in Python: each name NAME has a file python/src/NAME.cc that defines add_NAME(module). The
+// build takes the files from the lines that begin with OP.
+#pragma once
+
+#define TILEWIRE_PYTHON_OPS(OP) \
+  /* all_gather_matmul */       \
+  OP(all_gather)

@@ -1,0 +1,37 @@
+"""THE list of operations. What `tilewire` exports and which subcommands `tilewire plan` has follow from it.
+
+An operation `matmul_x` has a module with three names: the function `matmul_x`, the class `MatmulX` for calls whose
+shapes are fixed, and `plan_matmul_x`; and `PLAN_SHAPE`, which says what each number of a shape is. A new one is one
+more entry below, in both places: the first is for type checkers alone, which run nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tilewire.all_gather import AllGatherMatmul, all_gather_matmul, plan_all_gather_matmul  # noqa: F401
+
+
+@dataclass(frozen=True)
+class Op:
+    """An operation by the name of its function, and the module that has it. The module is not imported for this."""
+
+    name: str
+    module: str
+
+    @property
+    def plan_name(self) -> str:
+        return f"plan_{self.name}"
+
+    @property
+    def exports(self) -> tuple[str, str, str]:
+        """Its public names."""
+        handle = "".join(word.capitalize() for word in self.name.split("_"))
+        return (handle, self.name, self.plan_name)
+
+
+OPS = [
+    Op("all_gather_matmul", "tilewire.all_gather"),
+]
