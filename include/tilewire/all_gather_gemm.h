@@ -34,7 +34,8 @@ struct AllGatherGemmArguments {
   bool return_gathered = false;
   std::string plan_json;  // empty: the planner chooses
 
-  // Gives memory for the results, once the number of rows is known and before anything is sent.
+  // Gives memory for the results, once the number of rows is known and before anything is sent. What it throws refuses
+  // the call on all ranks; std::bad_alloc and std::length_error become Error(resource) with the bytes asked for.
   std::function<AllGatherGemmResults(int64_t total_rows)> make_results;
 
   // Stands in for the arithmetic of a tile of rows x cols x k, for tests and benchmarks of everything else.

@@ -4,8 +4,8 @@
 //   tilewire::all_gather_matmul(comm, arguments);        // see all_gather_gemm.h
 //   comm.close();                                        // needs no peer
 //
-// Thread-safety: one call at a time; close() and the getters from any thread. The destructor closes and never talks to
-// peers.
+// Thread-safety: one call at a time; close() and the getters from any thread. The destructor closes and waits for
+// no peer; where an exception unwinds the communicator's scope, the others get Error(aborted) that names this rank.
 #pragma once
 
 #include <tilewire/error.h>

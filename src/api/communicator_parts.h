@@ -3,6 +3,7 @@
 
 #include <tilewire/communicator.h>
 
+#include <exception>
 #include <memory>
 
 #include "executor/session.h"
@@ -12,7 +13,15 @@ namespace tilewire {
 
 class Communicator::Parts {
  public:
-  explicit Parts(std::unique_ptr<Session> joined) : session(std::move(joined)), ops_(*session) {}
+  explicit Parts(std::unique_ptr<Session> joined)
+      : session(std::move(joined)), ops_(*session), exceptions_at_birth_(std::uncaught_exceptions()) {}
+  // Where an exception unwinds the scope of the communicator, the others may be in a call that this rank will never
+  // make: they are told, instead of left silently.
+  ~Parts() {
+    if (std::uncaught_exceptions() > exceptions_at_birth_) session->tell_left_by_exception();
+  }
+  Parts(const Parts&) = delete;
+  Parts& operator=(const Parts&) = delete;
 
   template <class Op>
   OpCalls<Op>& op() {
@@ -23,6 +32,7 @@ class Communicator::Parts {
 
  private:
   OpObjects<Ops> ops_;
+  int exceptions_at_birth_;
 };
 
 WorkEvent to_work_event(const TraceEvent& event);

@@ -20,6 +20,29 @@ std::vector<int64_t> CountExchange::exchange(const char* what, int64_t mine, con
   return call_.exchange(what, mine);
 }
 
+void refuse_for_current_exception(Call& call, const char* op) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    call.refuse(error);
+    throw;
+  } catch (const std::bad_alloc&) {
+    const Error error(ErrorKind::resource, {.what = "there is no memory to prepare the call", .where = op});
+    call.refuse(error);
+    throw error;
+  } catch (const std::exception& error) {
+    call.refuse(Error(ErrorKind::invalid_argument, {.what = error.what(), .where = op}));
+    throw;
+  }
+}
+
+void throw_no_result_memory(const char* op, int64_t bytes) {
+  throw Error(ErrorKind::resource, {.what = "there is no memory for the results",
+                                    .where = op,
+                                    .values = fmt::format("{} bytes were asked for", bytes),
+                                    .advice = "bring fewer rows or columns to a call, or free memory"});
+}
+
 void refuse_other_problem(const char* op, const std::string& problem, const std::string& fixed) {
   throw Error(ErrorKind::invalid_argument, {.what = "the operands do not fit the handle",
                                             .where = op,

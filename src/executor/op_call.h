@@ -12,6 +12,7 @@
 //   Plan make_plan(const Problem&, const std::string& plan_json, const PlanContext&)    plan_json may be empty
 //   Tables make_tables(const Problem&, const Plan&, const PlanContext&)
 //   Operands make_operands(const Arguments&, const Problem&)  asks for the results, checks them
+//   int64_t result_bytes(const Problem&)                      of all results, for the error when there is no memory
 //   std::vector<MatrixView> results(const Operands&)          what becomes NaN
 //   std::string agreed_text(const Problem&, const Plan&)      equal on all ranks, or the call is a mismatch; the name
 //                                                             is put before it here
@@ -26,7 +27,9 @@
 
 #include <chrono>
 #include <map>
+#include <new>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -45,6 +48,13 @@ PlanContext plan_context(Session& session);
 
 // "all_gather_matmul of 128 rows ...": what `text` says of a call of this op.
 std::string text_of_call(const char* op, const std::string& text);
+
+// In a catch block: tells the other ranks why this one does not make the call, and throws it on. What is no Error
+// keeps its type, but for a lack of memory, which becomes Error(resource).
+[[noreturn]] void refuse_for_current_exception(Call& call, const char* op);
+
+// Throws Error(resource) that says how many bytes were asked for.
+[[noreturn]] void throw_no_result_memory(const char* op, int64_t bytes);
 
 // Throws Error(invalid_argument) that has both texts.
 [[noreturn]] void refuse_other_problem(const char* op, const std::string& problem, const std::string& fixed);
@@ -92,9 +102,8 @@ class OpCalls {
     const Prepared* prepared = nullptr;
     try {
       prepared = &prepare(problem, plan_json);
-    } catch (const Error& error) {
-      call.refuse(error);
-      throw;
+    } catch (...) {
+      refuse_for_current_exception(call, Op::kName);
     }
     call.begin(text_of_call(Op::kName, problem.text()));
     agree(call, problem, prepared->plan);
@@ -128,13 +137,22 @@ class OpCalls {
         refuse_other_problem(Op::kName, checked.problem.text(), fixed->text());
       }
       checked.prepared = &prepare(checked.problem, arguments.plan_json);
-      checked.operands = Op::make_operands(arguments, checked.problem);
-    } catch (const Error& error) {
-      call.refuse(error);
-      throw;
+      checked.operands = make_operands(arguments, checked.problem);
+    } catch (...) {
+      refuse_for_current_exception(call, Op::kName);
     }
     checked.has_begun = counts.has_begun();
     return checked;
+  }
+
+  // The memory is the caller's to give, and what it throws is the caller's; the size is the op's.
+  typename Op::Operands make_operands(const Arguments& arguments, const Problem& problem) {
+    try {
+      return Op::make_operands(arguments, problem);
+    } catch (const std::bad_alloc&) {
+    } catch (const std::length_error&) {
+    }
+    throw_no_result_memory(Op::kName, Op::result_bytes(problem));
   }
 
   const Prepared& prepare(const Problem& problem, const std::string& plan_json) {

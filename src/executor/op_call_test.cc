@@ -31,6 +31,9 @@ struct NoMakeTables : toy::Op {
 struct NoMakeOperands : toy::Op {
   static void make_operands() = delete;
 };
+struct NoResultBytes : toy::Op {
+  static void result_bytes() = delete;
+};
 struct NoResults : toy::Op {
   static void results() = delete;
 };
@@ -64,9 +67,9 @@ constexpr int count_accepted() {
   return (0 + ... + (OpDescription<Wrong> ? 1 : 0));
 }
 static_assert(OpDescription<toy::Op>);
-static_assert(count_accepted<int, NoName, NoCheck, NoMakeProblem, NoMakePlan, NoMakeTables, NoMakeOperands, NoResults,
-                             NoAgreedText, NoMakeSchedule, NoProgram, NoReport, AgreedTextThatIsANumber,
-                             PlanWithoutMemory, ProblemWithoutText>() == 0);
+static_assert(count_accepted<int, NoName, NoCheck, NoMakeProblem, NoMakePlan, NoMakeTables, NoMakeOperands,
+                             NoResultBytes, NoResults, NoAgreedText, NoMakeSchedule, NoProgram, NoReport,
+                             AgreedTextThatIsANumber, PlanWithoutMemory, ProblemWithoutText>() == 0);
 
 struct OtherToy : toy::Op {
   static constexpr const char* kName = "other_toy";
@@ -167,6 +170,65 @@ TEST(OpCalls, ARankThatGoesOnAfterAnExchangeHearsThatTheOthersRefused) {
       }
     }
   }
+}
+
+// A way in which rank 2 can fail before it begins, and what the ranks then read.
+struct OwnFailure {
+  const char* name;
+  toy::Arguments arguments;
+  ErrorKind own_kind;  // of an Error; internal where it is none
+  std::string text;    // in the error of every rank
+};
+
+void expect_refusal(const OwnFailure& failure) {
+  SCOPED_TRACE(failure.name);
+  const auto outcomes = run_thread_cluster({2, 2}, test_options(), [&](Session& session) {
+    OpCalls<toy::Op> toy(session);
+    toy.run({.size = 5});
+    toy.run(session.rank() == Rank{2} ? failure.arguments : toy::Arguments{.size = 5});
+  });
+  for (int32_t r = 0; r < 4; ++r) {
+    const RankOutcome& outcome = outcomes[static_cast<size_t>(r)];
+    EXPECT_EQ(outcome.kind, r == 2 ? failure.own_kind : ErrorKind::refused) << outcome.error;
+    EXPECT_NE(outcome.error.find(failure.text), std::string::npos) << "rank " << r << " says: " << outcome.error;
+    EXPECT_TRUE(r == 2 || outcome.error.find("rank 2 refused call 2") != std::string::npos) << outcome.error;
+  }
+}
+
+TEST(OpCalls, WhatARankLacksMemoryForIsAResourceErrorWithTheBytesThatAllHear) {
+  const auto fails_with = [](const auto& exception) { return [exception](int64_t) -> MatrixView { throw exception; }; };
+  const std::string bytes = "there is no memory for the results: 5 bytes were asked for";
+  expect_refusal({"bad_alloc", {.size = 5, .make_result = fails_with(std::bad_alloc())}, ErrorKind::resource, bytes});
+  expect_refusal({"length_error",
+                  {.size = 5, .make_result = fails_with(std::length_error("vector"))},
+                  ErrorKind::resource,
+                  bytes});
+  expect_refusal({"bad_alloc before the results",
+                  {.size = 5, .check = [] { throw std::bad_alloc(); }},
+                  ErrorKind::resource,
+                  "no memory to prepare the call"});
+  expect_refusal({"arena",
+                  {.size = int64_t{1} << 30},
+                  ErrorKind::resource,
+                  "does not fit the reserved arena: 1073741824 bytes in each half"});
+}
+
+TEST(OpCalls, AnExceptionOfTheCallersOwnKeepsItsTypeAndItsTextReachesTheOthers) {
+  expect_refusal({"runtime_error",
+                  {.size = 5, .make_result = [](int64_t) -> MatrixView { throw std::runtime_error("the user's own"); }},
+                  ErrorKind::internal,
+                  "the user's own"});
+}
+
+TEST(OpCalls, ACallThatAllRanksHaveNoMemoryForLeavesTheCommunicatorUsable) {
+  const auto outcomes = run_thread_cluster({2, 2}, test_options(), [](Session& session) {
+    OpCalls<toy::Op> toy(session);
+    for (int round = 0; round < 3; ++round) {
+      EXPECT_THROW(toy.run({.size = int64_t{1} << 30}), Error);
+      toy.run({.size = 5});
+    }
+  });
+  EXPECT_EQ(first_error(outcomes), "");
 }
 
 }  // namespace

@@ -257,13 +257,17 @@ void Session::await_sent() const {
   }
 }
 
-void Session::tell_close_in_call() noexcept {
+void Session::tell_abort(const char* what_this_rank_did) noexcept {
   try {
-    control_->send_abort(ErrorKind::aborted,
-                         fmt::format("rank {} closed its communicator during a call", rank().value));
+    control_->send_abort(ErrorKind::aborted, fmt::format("rank {} {}", rank().value, what_this_rank_did));
   } catch (const std::exception& error) {
-    log_warn("the close of a communicator in a call could not be told: {}", error.what());
+    log_warn("the others could not be told that this rank {}: {}", what_this_rank_did, error.what());
   }
+}
+
+void Session::tell_left_by_exception() noexcept {
+  if (is_closed_ || control_->aborted()) return;
+  tell_abort("left the scope of its communicator by an exception");
 }
 
 // Order: nobody runs, nothing is sent, nothing is registered, then memory goes.
@@ -273,7 +277,7 @@ void Session::close() noexcept {
   if (is_in_call_) {
     // The call of another thread leaves: its roles by the abort word, its gathers by the abort that all ranks get.
     // Every wait in it ends by one of the two, so this one needs no limit.
-    tell_close_in_call();
+    tell_abort("closed its communicator during a call");
     if (arena_) raise_abort(arena_->base());
     while (is_in_call_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   } else {

@@ -121,6 +121,9 @@ class Session {
     Session& session_;
   };
 
+  // Before a close that an exception is the reason of: the others get Error(aborted) that names this rank. Nothing on a
+  // dead or closed communicator.
+  void tell_left_by_exception() noexcept;
   // Needs no peer; idempotent; stops the proxy before any memory goes.
   void close() noexcept;
 
@@ -139,7 +142,7 @@ class Session {
   void register_new_ranges();
   void after_growth();
   void await_sent() const;
-  void tell_close_in_call() noexcept;
+  void tell_abort(const char* what_this_rank_did) noexcept;
   void start_trace_file();
   void finish_trace_file() noexcept;
   std::string trace_path() const;

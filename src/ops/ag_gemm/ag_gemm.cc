@@ -58,6 +58,8 @@ HostOperands Op::make_operands(const Arguments& arguments, const Problem& proble
   return ag_gemm::make_operands(arguments, problem);
 }
 
+int64_t Op::result_bytes(const Problem& problem) { return problem.result_bytes(); }
+
 std::vector<MatrixView> Op::results(const Operands& operands) {
   std::vector<MatrixView> results = operands.out;
   results.push_back(operands.gathered);

@@ -27,7 +27,8 @@ struct Arguments {
   TileStandIn stand_in;   // for tests and benchmarks
 
   // Called once the row counts are known, before anything is sent: gives memory for the results, [sum M_r, N_w] each
-  // and, where wanted, [sum M_r, K]. What it throws refuses the call.
+  // and, where wanted, [sum M_r, K]. What it throws refuses the call; std::bad_alloc and std::length_error become
+  // Error(resource).
   struct Results {
     std::vector<MatrixView> out;
     MatrixView gathered;
@@ -50,6 +51,7 @@ struct Op {
   static Plan make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context);
   static Tables make_tables(const Problem& problem, const Plan& plan, const PlanContext& context);
   static Operands make_operands(const Arguments& arguments, const Problem& problem);
+  static int64_t result_bytes(const Problem& problem);
   static std::vector<MatrixView> results(const Operands& operands);
   static std::string agreed_text(const Problem& problem, const Plan& plan);
   static Schedule make_schedule(const Tables& tables, Epoch epoch, const Arguments& arguments, Session& session);

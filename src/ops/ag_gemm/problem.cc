@@ -33,6 +33,11 @@ double Problem::flops() const {
   return 2.0 * static_cast<double>(total_rows()) * static_cast<double>(k) * static_cast<double>(total_cols());
 }
 
+int64_t Problem::result_bytes() const {
+  const int64_t row_bytes = total_cols() * size_bytes(out_dtype) + (wants_gathered ? k * size_bytes(dtype) : 0);
+  return total_rows() * row_bytes;
+}
+
 void Problem::validate() const {
   if (rows.empty()) refuse("no ranks", "rows = []", "at least one");
   for (size_t r = 0; r < rows.size(); ++r) {
