@@ -1,6 +1,6 @@
 // The numbers of a plan as JSON, both ways, for every op. The op names each field once, in a function beside its
-// Choice: for_each_field(choice, visit) calls visit(name, member) for each. `op` is the op's public name, as in errors;
-// it stands in the field "op".
+// Choice: for_each_field(choice, visit) calls visit(name, member, range) for each. `op` is the op's public name, as in
+// errors; it stands in the field "op".
 //
 // Heavy to compile: for an op's plan_json.cc only.
 #pragma once
@@ -42,7 +42,7 @@ void read_plan_field(const char* op, const nlohmann::json& object, const char* n
 template <class Choice>
 std::string choice_to_json(const char* op, const Choice& choice) {
   nlohmann::ordered_json object{{"op", op}};
-  for_each_field(choice, [&](const char* name, const auto& field) { object[name] = field; });
+  for_each_field(choice, [&](const char* name, const auto& field, const auto&...) { object[name] = field; });
   return object.dump();
 }
 
@@ -56,14 +56,15 @@ Choice choice_from_json(const char* op, const std::string& text) {
   }
   Choice choice;
   size_t fields = 1;
-  for_each_field(choice, [&](const char* name, auto& field) {
+  for_each_field(choice, [&](const char* name, auto& field, const auto&...) {
     read_plan_field(op, object, name, field);
     ++fields;
   });
   if (object.size() == fields) return choice;
   for (const auto& [name, value] : object.items()) {
     bool is_known = name == "op";
-    for_each_field(choice, [&, &name = name](const char* known, const auto&) { is_known = is_known || name == known; });
+    for_each_field(choice,
+                   [&, &name = name](const char* known, const auto&...) { is_known = is_known || name == known; });
     if (!is_known) refuse_plan(op, "an unknown field", name, "remove it, or check its spelling");
   }
   return choice;

@@ -3,15 +3,31 @@
 #include <fmt/format.h>
 #include <tilewire/error.h>
 
+#include <algorithm>
+
+#include "base/bytes.h"
+
 namespace tilewire {
 
-std::string prediction_text(double predicted_s, double compute_s, double communication_s, int64_t half_bytes) {
-  return fmt::format("predicted {:.1f} us (compute alone {:.1f}, communication alone {:.1f}); {} bytes in each half",
-                     predicted_s * 1e6, compute_s * 1e6, communication_s * 1e6, half_bytes);
+std::string out_of_range_text(const char* name, int64_t value, NumberRange range) {
+  if (value >= range.least && value <= range.most) return "";
+  return fmt::format("{} = {}, must be in {}..{}", name, value, range.least, range.most);
 }
 
-std::string slower_text(double predicted_s, double best_s) {
-  return fmt::format("predicted {:.1f} us, {:.1f} us more", predicted_s * 1e6, (predicted_s - best_s) * 1e6);
+std::vector<int64_t> doubling_sizes(int64_t least, int64_t most) {
+  std::vector<int64_t> sizes;
+  for (int64_t size = least; size < most; size *= 2) sizes.push_back(size);
+  sizes.push_back(std::max<int64_t>(1, most));
+  return sizes;
+}
+
+std::string prediction_text(const Cost& cost, int64_t half_bytes) {
+  return fmt::format("predicted {:.1f} us (compute alone {:.1f}, communication alone {:.1f}); {} bytes in each half",
+                     cost.total_s * 1e6, cost.compute_s * 1e6, cost.communication_s * 1e6, half_bytes);
+}
+
+std::string slower_text(const char* what, double seconds, double best_s) {
+  return fmt::format("{} {:.1f} us, {:.1f} us more", what, seconds * 1e6, (seconds - best_s) * 1e6);
 }
 
 void check_one_count_a_rank(const char* op, size_t counts, const PlanContext& context) {
@@ -29,6 +45,34 @@ void check_reserve(const char* op, const char* what, int64_t half_bytes, const P
                                     .values = fmt::format("{} bytes in each half", half_bytes),
                                     .limit = fmt::format("{} bytes", context.arena.half_stride_bytes),
                                     .advice = "raise TILEWIRE_ARENA_RESERVE_BYTES on all ranks"});
+}
+
+std::string reason_against_chunks(int64_t chunk_rows, int64_t most_rows, int64_t row_bytes,
+                                  const PlanContext& context) {
+  const int64_t chunks = row_bytes == 0 ? 0 : div_up(most_rows, chunk_rows);
+  if (chunks > context.arena.flags.max_chunks) {
+    return fmt::format("chunk_rows = {} cuts {} rows into {} chunks, the flag area has room for {} a source",
+                       chunk_rows, most_rows, chunks, context.arena.flags.max_chunks);
+  }
+  const int64_t chunk_bytes = checked_mul(std::min(chunk_rows, most_rows), row_bytes);
+  if (chunk_bytes > CommandLimits::kChunkBytes) {
+    return fmt::format("a chunk of {} bytes, a command moves at most {}", chunk_bytes, CommandLimits::kChunkBytes);
+  }
+  return "";
+}
+
+void refuse_given_plan(const char* op, const std::string& of, std::string reason) {
+  throw Error(ErrorKind::invalid_argument, {.what = "the given plan cannot be used",
+                                            .where = fmt::format("{} of {}", op, of),
+                                            .values = std::move(reason),
+                                            .advice = "leave plan out to have one made"});
+}
+
+void refuse_all_candidates(const char* op, const std::string& of, std::string last_reason, const char* advice) {
+  throw Error(ErrorKind::resource, {.what = "no plan fits",
+                                    .where = fmt::format("{} of {}", op, of),
+                                    .values = std::move(last_reason),
+                                    .advice = advice});
 }
 
 }  // namespace tilewire

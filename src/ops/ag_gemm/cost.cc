@@ -2,87 +2,70 @@
 
 #include <algorithm>
 
-#include "base/bytes.h"
+#include "schedule/call_cost.h"
 
 namespace tilewire::ag_gemm {
 namespace {
 
-struct Volume {
-  double largest_shard_bytes = 0;
-  double total_bytes = 0;
-  double chunk_bytes = 0;
-  double chunks = 0;  // of the largest shard
+// When the workers of a rank end: with all chunks here from the start, and with chunks as they arrive.
+struct Ends {
+  double alone_s = 0;
+  double behind_s = 0;
 };
 
-Volume volume(const Problem& p, int64_t chunk_rows) {
-  const double pitch = static_cast<double>(round_up(p.k * size_bytes(p.dtype), kWireUnitBytes));
-  const int64_t most = *std::max_element(p.rows.begin(), p.rows.end());
-  return {.largest_shard_bytes = pitch * static_cast<double>(most),
-          .total_bytes = pitch * static_cast<double>(p.total_rows()),
-          .chunk_bytes = pitch * static_cast<double>(std::min(chunk_rows, most)),
-          .chunks = static_cast<double>(div_up(most, chunk_rows))};
-}
+class Workers {
+ public:
+  Workers(const Schedule& s, int64_t k, const std::vector<double>& arrivals_s, const Machine& machine)
+      : s_(s), k_(k), arrivals_s_(arrivals_s), m_(machine), begun_s_(begin_cost_s(s.frame, machine)) {}
 
-int32_t widest_node(const Topology& t) {
-  int32_t most = 0;
-  for (int32_t n = 0; n < t.nodes; ++n) most = std::max(most, t.ranks_on(Node{n}));
-  return most;
-}
+  Ends run() const {
+    Ends ends;
+    for (int32_t worker = 0; worker < s_.workers; ++worker) {
+      double alone_s = 0, behind_s = 0;
+      TileWork w;
+      for (ComputeRole role(s_, worker); role.next(w);) {
+        const TileCost cost = tile_cost(s_, w, k_);
+        const double tile_s =
+            m_.step_s + cost.flops / m_.worker_flops + static_cast<double>(cost.copied_bytes) / m_.copy_bytes_per_s;
+        alone_s += tile_s;
+        behind_s = std::max(behind_s, ready_s(w)) + tile_s;
+      }
+      ends.alone_s = std::max(ends.alone_s, alone_s);
+      ends.behind_s = std::max(ends.behind_s, behind_s);
+    }
+    return ends;
+  }
 
-// The time on the busiest kind of link, and what the last chunk adds behind it.
-struct Wire {
-  double busy_s = 0;
-  double tail_s = 0;
+ private:
+  double ready_s(const TileWork& w) const {
+    double ready_s = 0;
+    for (int32_t g = w.first_chunk; g < w.first_chunk + w.needs / 2; ++g) {
+      ready_s =
+          std::max({ready_s, arrivals_s_[static_cast<size_t>(g)], s_.chunks.at(g).source == s_.me() ? 0 : begun_s_});
+    }
+    return ready_s;
+  }
+
+  const Schedule& s_;
+  int64_t k_;
+  const std::vector<double>& arrivals_s_;
+  const Machine& m_;
+  double begun_s_;
 };
-
-Wire wire(const Problem& p, int64_t chunk_rows, const PlanContext& x) {
-  const Topology& t = x.topology;
-  const Machine& m = x.machine;
-  const Volume v = volume(p, chunk_rows);
-  const double width = widest_node(t), nodes = t.nodes;
-  // A rank pushes its shard to its local peers and forwards what enters the node at it.
-  const double node_bytes = (width - 1) * v.largest_shard_bytes + (width - 1) * (nodes - 1) * v.largest_shard_bytes;
-  const double network_bytes = (nodes - 1) * v.largest_shard_bytes;
-  const double node_s = node_bytes / m.node_bytes_per_s + (width - 1) * nodes * v.chunks * m.step_s;
-  const double network_s =
-      nodes > 1 ? m.network_latency_s + network_bytes / m.network_bytes_per_s + (nodes - 1) * v.chunks * m.step_s : 0;
-  const double last_hop = width > 1 ? m.node_latency_s + v.chunk_bytes / m.node_bytes_per_s : 0;
-  return {.busy_s = v.largest_shard_bytes / m.copy_bytes_per_s / std::max(1.0, v.chunks) + std::max(node_s, network_s),
-          .tail_s = nodes > 1 ? last_hop : 0};
-}
 
 }  // namespace
 
-double exposed_communication_s(const Problem& problem, int64_t chunk_rows, const PlanContext& context) {
-  const Wire w = wire(problem, chunk_rows, context);
-  return w.busy_s + w.tail_s;
-}
-
-Cost predict(const Problem& p, const PlanChoice& c, const PlanContext& x) {
-  const Machine& m = x.machine;
-  const double row_blocks = static_cast<double>(div_up(p.total_rows(), c.tile_rows));
-  double col_blocks = 0, padded_cols = 0;
-  for (const int64_t n : p.cols) {
-    col_blocks += static_cast<double>(div_up(n, c.tile_cols));
-    padded_cols += static_cast<double>(n);
-  }
-  // A smaller tile converts and loads its operands more often for the same arithmetic.
-  const double traffic = 1.0 + 12.0 / c.tile_rows + 12.0 / c.tile_cols;
-  const double tiles = row_blocks * col_blocks;
-  const double rounds = static_cast<double>(div_up(static_cast<int64_t>(tiles), c.workers));
-  const double tile_flops = tiles == 0 ? 0
-                                       : 2.0 * static_cast<double>(p.total_rows()) / row_blocks *
-                                             static_cast<double>(p.k) * padded_cols / col_blocks;
-  const double tile_s = tile_flops * traffic / m.worker_flops + m.step_s;
-  Cost cost;
-  cost.compute_s = rounds * tile_s;
-  const Wire w = wire(p, c.chunk_rows, x);
-  cost.communication_s = w.busy_s + w.tail_s;
-  // The row blocks that need the last chunk, over all columns, cannot start before it is here.
-  const double last_tiles = tiles == 0 ? 0 : col_blocks / c.workers * tile_s;
-  cost.total_s = c.is_fused ? std::max(cost.compute_s, cost.communication_s + last_tiles) + m.step_s
-                            : cost.compute_s + cost.communication_s;
-  return cost;
+Cost predict(const Schedule& s, int64_t k, const std::vector<double>& arrivals_s, double gathered_s,
+             const Machine& machine) {
+  const Ends ends = Workers(s, k, arrivals_s, machine).run();
+  // Peers end the call together, so the slowest of their ways counts as well; without fusion their tiles come behind
+  // it.
+  const double slowest_s = gathered_s + (s.is_fused ? 0 : ends.alone_s);
+  // The drain role looks at each source.
+  const double roles_s = std::max(ends.behind_s, slowest_s) + s.topology().ranks * machine.step_s;
+  return {.compute_s = ends.alone_s,
+          .communication_s = gathered_s,
+          .total_s = std::max(roles_s, begin_cost_s(s.frame, machine)) + end_cost_s(s.frame, machine)};
 }
 
 }  // namespace tilewire::ag_gemm

@@ -1,25 +1,29 @@
-// The planner's closed-form cost of a call. The simulator walks the same roles piece by piece and is the finer judge;
-// this one is cheap enough to price every candidate.
+// The planner's cost of a call: the roles that move chunks walked on a clock (arrivals.h), then the tiles of one rank
+// behind them. The simulator walks all roles of all ranks, with every word; both take what a piece of work costs from
+// the same functions.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
-#include "ops/ag_gemm/plan.h"
+#include "executor/plan_parts.h"
+#include "ops/ag_gemm/schedule.h"
 
 namespace tilewire::ag_gemm {
 
-struct Cost {
-  double compute_s = 0;        // alone
-  double communication_s = 0;  // alone
-  double total_s = 0;
+// What a piece of the compute role's work costs, beside its step.
+struct TileCost {
+  double flops = 0;
+  int64_t copied_bytes = 0;
 };
+inline TileCost tile_cost(const Schedule& s, const TileWork& w, int64_t k) {
+  if (w.columns.is_gather_copy) return {.flops = 0, .copied_bytes = w.rows.rows() * s.buffers.pitch_bytes};
+  return {.flops = gemm_tile_flops(w.rows.rows(), w.columns.end - w.columns.begin, k), .copied_bytes = 0};
+}
 
-// total = max(compute, communication) + fill where fused (fill: the last chunk's way and the tiles that wait for it),
-// compute + communication where not.
-Cost predict(const Problem& problem, const PlanChoice& choice, const PlanContext& context);
-
-// What no schedule can hide of the communication with chunks of this size: the time on the busiest link plus the last
-// chunk's forward, on the worst rank. Depends on agreed values only.
-double exposed_communication_s(const Problem& problem, int64_t chunk_rows, const PlanContext& context);
+// `arrivals_s`: of the chunks at the rank. `gathered_s`: when the last of all ranks has all chunks. Compute alone: the
+// worker of the rank with most to do. In total: from the begin of the call to its end, which waits for the peers.
+Cost predict(const Schedule& s, int64_t k, const std::vector<double>& arrivals_s, double gathered_s,
+             const Machine& machine);
 
 }  // namespace tilewire::ag_gemm

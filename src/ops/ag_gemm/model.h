@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ops/ag_gemm/cost.h"
 #include "ops/ag_gemm/plan.h"
 #include "ops/ag_gemm/schedule.h"
 #include "schedule/simulator/op_model.h"
@@ -35,17 +36,18 @@ struct RankModel {
     }
   }
   void touch(const SendWork& w, Touch& touch) const {
-    if (w.command.kind == CommandKind::write) touch.read(source(w.chunk), content(w.chunk));
+    if (w.command.kind == CommandKind::write) touch.need(source(w.chunk), content(w.chunk));
   }
   void touch(const TileWork& w, Touch& touch) const {
-    const int64_t columns = w.columns.end - w.columns.begin;
-    touch.tile(w.tile, 2.0 * static_cast<double>(w.rows.rows() * columns) * static_cast<double>(k));
+    const TileCost cost = tile_cost(schedule, w, k);
+    touch.tile(w.tile, cost.flops);
+    touch.charge(cost.copied_bytes);
     const ChunkMap& chunks = schedule.chunks;
     if (chunks.total_chunks() == 0) return;
     const int32_t last = chunks.global(chunks.of_row(w.rows.end - 1));
     for (int32_t g = chunks.global(chunks.of_row(w.rows.begin)); g <= last; ++g) {
       const ChunkRef c = chunks.at(g);
-      touch.read(source(c), content(c));
+      touch.need(source(c), content(c));  // what loading costs is in the flops
     }
   }
   void touch(const DrainWork&, Touch&) const {}

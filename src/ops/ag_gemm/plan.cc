@@ -1,11 +1,14 @@
 #include "ops/ag_gemm/plan.h"
 
 #include <fmt/format.h>
-#include <tilewire/error.h>
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 #include "base/bytes.h"
+#include "executor/planner.h"
+#include "ops/ag_gemm/arrivals.h"
 #include "ops/ag_gemm/cost.h"
 #include "ops/ag_gemm/row_order.h"
 
@@ -14,126 +17,118 @@ namespace {
 
 int64_t pitch_bytes(const Problem& p) { return round_up(p.k * size_bytes(p.dtype), kWireUnitBytes); }
 
-// Why a choice cannot be used, or "".
-std::string reason_against(const PlanChoice& c, const Problem& p, const PlanContext& x) {
-  const auto outside = [](const char* name, int64_t value, int64_t low, int64_t high) {
-    return value < low || value > high ? fmt::format("{} = {}, must be in {}..{}", name, value, low, high) : "";
-  };
-  for (const std::string& text :
-       {outside("chunk_rows", c.chunk_rows, 1, int64_t{1} << 40), outside("tile_rows", c.tile_rows, 1, 4096),
-        outside("tile_cols", c.tile_cols, 1, 4096), outside("raster_rows", c.raster_rows, 1, 1 << 20),
-        outside("workers", c.workers, 1, 4096), outside("load_ahead", c.cursors.load_ahead, 0, 64),
-        outside("publish_behind", c.cursors.publish_behind, 0, 64)}) {
-    if (!text.empty()) return text;
+// The nodes whose ranks may be the last to have all chunks: the one with fewest ranks, where all that comes enters by
+// few ports; the one with most, which forwards most; and those with most and with fewest rows of a rank, which send and
+// receive most.
+std::vector<Node> telling_nodes(const Topology& t, const std::vector<int64_t>& rows) {
+  std::vector<int64_t> rows_a_rank(static_cast<size_t>(t.nodes), 0);
+  for (int32_t r = 0; r < t.ranks; ++r)
+    rows_a_rank[static_cast<size_t>(t.node(Rank{r}).value)] += rows[static_cast<size_t>(r)];
+  for (int32_t n = 0; n < t.nodes; ++n) rows_a_rank[static_cast<size_t>(n)] /= t.ranks_on(Node{n});
+  Node narrow{0}, wide{0}, full{0}, bare{0};
+  const auto rows_on = [&](Node n) { return rows_a_rank[static_cast<size_t>(n.value)]; };
+  for (int32_t i = 1; i < t.nodes; ++i) {
+    const Node n{i};
+    if (t.ranks_on(n) < t.ranks_on(narrow)) narrow = n;
+    if (t.ranks_on(n) > t.ranks_on(wide)) wide = n;
+    if (rows_on(n) > rows_on(full)) full = n;
+    if (rows_on(n) < rows_on(bare)) bare = n;
   }
-  const int64_t most_rows = *std::max_element(p.rows.begin(), p.rows.end());
-  const int64_t chunks = p.k == 0 ? 0 : div_up(most_rows, c.chunk_rows);
-  if (chunks > x.arena.flags.max_chunks) {
-    return fmt::format("chunk_rows = {} cuts {} rows into {} chunks, the flag area has room for {} a source",
-                       c.chunk_rows, most_rows, chunks, x.arena.flags.max_chunks);
+  std::vector<Node> nodes;
+  for (const Node n : {narrow, wide, full, bare}) {
+    if (std::find(nodes.begin(), nodes.end(), n) == nodes.end()) nodes.push_back(n);
   }
-  const int64_t chunk_bytes = checked_mul(std::min(c.chunk_rows, most_rows), pitch_bytes(p));
-  if (chunk_bytes > CommandLimits::kChunkBytes) {
-    return fmt::format("a chunk of {} bytes, a command moves at most {}", chunk_bytes, CommandLimits::kChunkBytes);
+  return nodes;
+}
+
+// See executor/planner.h.
+class Planner {
+ public:
+  using Problem = ag_gemm::Problem;
+  using Choice = PlanChoice;
+  static constexpr const char* kName = kCallName;
+  static constexpr const char* kSharedCost = "communication alone";
+  static constexpr const char* kSharedAdvice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks";
+
+  Planner(const Problem& problem, const PlanContext& context) : p_(problem), x_(context) {
+    p_.validate();
+    check_one_count_a_rank(kName, p_.rows.size(), x_);
+    check_reserve(kName, "the gathered matrix", half_bytes(), x_);
   }
-  return "";
-}
 
-int64_t half_bytes(const Problem& p, const PlanContext& x) {
-  return checked_add(x.arena.data_offset(), p.k == 0 ? 0 : checked_mul(p.total_rows(), pitch_bytes(p)));
-}
+  const Problem& problem() const { return p_; }
+  int64_t half_bytes() const {
+    return checked_add(x_.arena.data_offset(), p_.k == 0 ? 0 : checked_mul(p_.total_rows(), pitch_bytes(p_)));
+  }
+  std::string reason_against(const PlanChoice& c) const {
+    return reason_against_chunks(c.chunk_rows, most_rows(), pitch_bytes(p_), x_);
+  }
 
-void check_problem(const Problem& p, const PlanContext& x) {
-  p.validate();
-  check_one_count_a_rank(kCallName, p.rows.size(), x);
-  check_reserve(kCallName, "the gathered matrix", half_bytes(p, x), x);
-}
-
-Plan priced(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
-  const Cost cost = predict(problem, choice, context);
-  return {.choice = choice,
-          .predicted_s = cost.total_s,
-          .compute_s = cost.compute_s,
-          .communication_s = cost.communication_s,
-          .half_bytes = half_bytes(problem, context),
-          .candidates = {}};
-}
-
-// Chunk sizes from 16 rows up to a whole shard, by doubling; the ranks all walk the same list.
-std::vector<int64_t> chunk_sizes(const Problem& p) {
-  const int64_t most_rows = std::max<int64_t>(1, *std::max_element(p.rows.begin(), p.rows.end()));
-  std::vector<int64_t> sizes;
-  for (int64_t rows = 16; rows < most_rows; rows *= 2) sizes.push_back(rows);
-  sizes.push_back(most_rows);
-  return sizes;
-}
-
-// The shared part: by communication alone, which depends on agreed values only.
-int64_t choose_chunk_rows(const Problem& problem, const PlanContext& context, std::vector<Candidate>& lost) {
-  PlanChoice choice;
-  int64_t best = 0;
-  double best_s = 0;
-  for (const int64_t rows : chunk_sizes(problem)) {
-    choice.chunk_rows = rows;
-    const std::string against = reason_against(choice, problem, context);
-    const double seconds = against.empty() ? exposed_communication_s(problem, rows, context) : 0;
-    if (against.empty() && (best == 0 || seconds < best_s)) {
-      best = rows;
-      best_s = seconds;
+  std::vector<PlanChoice> shared_candidates() const {
+    std::vector<PlanChoice> choices;
+    for (const int64_t rows : doubling_sizes(16, most_rows())) {
+      choices.emplace_back().chunk_rows = rows;
     }
-    lost.push_back({choice, seconds, against});
+    return choices;
   }
-  if (best == 0) {
-    throw Error(ErrorKind::resource, {.what = "no chunk size fits",
-                                      .where = fmt::format("{} of {}", kCallName, problem.agreed_text()),
-                                      .values = lost.back().verdict,
-                                      .advice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks"});
-  }
-  for (Candidate& c : lost) {
-    if (c.verdict.empty()) {
-      c.verdict = fmt::format("chunks of {} rows expose {:.1f} us of communication, {} rows {:.1f} us",
-                              c.choice.chunk_rows, c.predicted_s * 1e6, best, best_s * 1e6);
+  std::string shared_text(const PlanChoice& c) const { return fmt::format("chunks of {} rows", c.chunk_rows); }
+  // When the last rank has all chunks. Walked once for each chunk size.
+  double shared_cost_s(const PlanChoice& c) {
+    const auto [known, is_new] = gathered_s_.try_emplace(c.chunk_rows, 0);
+    if (!is_new) return known->second;
+    for (const Node node : telling_nodes(x_.topology, p_.rows)) {
+      PlanContext there = x_;
+      there.me = x_.topology.rank_at(node, LocalRank{0});
+      known->second = std::max(known->second, last_arrival_s(ScheduleTables(p_, c, there).arrivals_s()));
     }
+    return known->second;
   }
-  lost.erase(std::remove_if(lost.begin(), lost.end(), [&](const Candidate& c) { return c.choice.chunk_rows == best; }),
-             lost.end());
-  return best;
-}
+
+  // One row block at a time hides most of the way of the others; several together leave fewer workers idle where there
+  // are few columns, and weights in cache.
+  std::vector<PlanChoice> candidates(const PlanChoice& shared) const {
+    std::vector<PlanChoice> choices;
+    for (const auto& [rows, cols] : {std::pair{128, 256}, std::pair{64, 256}, std::pair{32, 256}, std::pair{16, 128}}) {
+      PlanChoice choice = shared;
+      choice.workers = x_.workers;
+      choice.tile_rows = rows;
+      choice.tile_cols = cols;
+      for (const int32_t raster_rows : {1, 4}) {
+        choice.raster_rows = raster_rows;
+        if (raster_rows > 1 || x_.topology.ranks > 1) choices.push_back(choice);
+      }
+      choice.is_fused = false;
+      choices.push_back(choice);
+    }
+    // Of equals the first is taken.
+    std::stable_partition(choices.begin(), choices.end(), [](const PlanChoice& c) { return c.is_fused; });
+    return choices;
+  }
+  Cost predict(const PlanChoice& choice) {
+    std::vector<std::vector<double>>& known_s = arrivals_s_[choice.chunk_rows];
+    const ScheduleTables tables(p_, choice, x_, known_s);
+    known_s = tables.arrivals_s();
+    const auto local = static_cast<size_t>(x_.topology.local(x_.me).value);
+    const double gathered_s = std::max(last_arrival_s(known_s), shared_cost_s(choice));
+    return ag_gemm::predict(tables.schedule(1), p_.k, known_s[local], gathered_s, x_.machine);
+  }
+
+ private:
+  int64_t most_rows() const { return *std::max_element(p_.rows.begin(), p_.rows.end()); }
+
+  const Problem& p_;
+  const PlanContext& x_;
+  // By chunk_rows:
+  std::map<int64_t, std::vector<std::vector<double>>> arrivals_s_;  // at the ranks of the own node
+  std::map<int64_t, double> gathered_s_;
+};
 
 }  // namespace
 
-Plan make_plan(const Problem& problem, const PlanContext& context) {
-  check_problem(problem, context);
-  std::vector<Candidate> candidates;
-  PlanChoice base;
-  base.chunk_rows = choose_chunk_rows(problem, context, candidates);
-  base.workers = context.workers;
-  for (const bool is_fused : {true, false}) {
-    for (const auto& [rows, cols] : {std::pair{128, 256}, std::pair{64, 256}, std::pair{32, 256}, std::pair{16, 128}}) {
-      PlanChoice choice = base;
-      choice.is_fused = is_fused;
-      choice.tile_rows = rows;
-      choice.tile_cols = cols;
-      candidates.push_back({choice, predict(problem, choice, context).total_s, ""});
-    }
-  }
-  Plan best = priced(choose_cheapest(candidates).choice, problem, context);
-  best.candidates = std::move(candidates);
-  return best;
-}
+Plan make_plan(const Problem& problem, const PlanContext& context) { return best_plan(Planner(problem, context)); }
 
 Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
-  check_problem(problem, context);
-  const std::string against = reason_against(choice, problem, context);
-  if (!against.empty()) {
-    throw Error(ErrorKind::invalid_argument, {.what = "the given plan cannot be used",
-                                              .where = fmt::format("{} of {}", kCallName, problem.text()),
-                                              .values = against,
-                                              .advice = "leave plan out to have one made"});
-  }
-  Plan plan = priced(choice, problem, context);
-  plan.candidates.push_back({choice, plan.predicted_s, "given"});
-  return plan;
+  return given_plan(Planner(problem, context), choice);
 }
 
 Plan plan_of(const Problem& problem, const std::string& json, const PlanContext& context) {
@@ -144,8 +139,9 @@ std::string agreed_text(const Problem& problem, const PlanChoice& choice) {
   return fmt::format("{}, chunks of {} rows", problem.agreed_text(), choice.chunk_rows);
 }
 
-ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context)
-    : chunks_(problem.rows, choice.chunk_rows, problem.k > 0) {
+ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context,
+                               std::vector<std::vector<double>> arrivals_s)
+    : chunks_(problem.rows, choice.chunk_rows, problem.k > 0), arrivals_s_(std::move(arrivals_s)) {
   Schedule& s = schedule_;
   s.frame = {.topology = context.topology, .arena = context.arena, .me = context.me};
   s.chunks = chunks_.view();
@@ -161,7 +157,8 @@ ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice,
             .raster_rows = choice.raster_rows};
   s.workers = choice.workers;
   s.is_fused = choice.is_fused;
-  row_order_ = expected_row_order(s, context.machine);
+  if (arrivals_s_.empty()) arrivals_s_ = expected_arrivals_s(s, s.topology().node(s.me()), context.machine);
+  row_order_ = expected_row_order(s, arrivals_s_[static_cast<size_t>(s.topology().local(s.me()).value)]);
 }
 
 Schedule ScheduleTables::schedule(Epoch epoch) const {

@@ -29,18 +29,18 @@ struct PlanChoice {
   std::string text() const;
 };
 
-// Each number once: name and member, for reading and writing.
+// Each number once: name, member and range, for reading, writing and checking.
 template <class Choice, class Visit>
 requires std::is_same_v<std::remove_const_t<Choice>, PlanChoice>
 void for_each_field(Choice& c, Visit&& visit) {
-  visit("chunk_rows", c.chunk_rows);
-  visit("is_fused", c.is_fused);
-  visit("tile_rows", c.tile_rows);
-  visit("tile_cols", c.tile_cols);
-  visit("raster_rows", c.raster_rows);
-  visit("workers", c.workers);
-  visit("load_ahead", c.cursors.load_ahead);
-  visit("publish_behind", c.cursors.publish_behind);
+  visit("chunk_rows", c.chunk_rows, NumberRange{1, int64_t{1} << 40});
+  visit("is_fused", c.is_fused, NumberRange{0, 1});
+  visit("tile_rows", c.tile_rows, NumberRange{1, 4096});
+  visit("tile_cols", c.tile_cols, NumberRange{1, 4096});
+  visit("raster_rows", c.raster_rows, NumberRange{1, 1 << 20});
+  visit("workers", c.workers, NumberRange{1, 4096});
+  visit("load_ahead", c.cursors.load_ahead, NumberRange{0, 64});
+  visit("publish_behind", c.cursors.publish_behind, NumberRange{0, 64});
 }
 
 using Candidate = CandidateOf<PlanChoice>;
@@ -67,12 +67,17 @@ std::string agreed_text(const Problem& problem, const PlanChoice& choice);
 // The tables behind a rank's Schedule; keep it as long as the schedule is used.
 class ScheduleTables {
  public:
-  ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context);
+  // `arrivals_s`: those of other tables for the same problem, chunk size and context; empty: they are worked out.
+  ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context,
+                 std::vector<std::vector<double>> arrivals_s = {});
   // The schedule of call `epoch`.
   Schedule schedule(Epoch epoch) const;
+  // See arrivals.h; of the ranks of the own node.
+  const std::vector<std::vector<double>>& arrivals_s() const { return arrivals_s_; }
 
  private:
   ChunkTables chunks_;
+  std::vector<std::vector<double>> arrivals_s_;
   std::vector<int32_t> row_order_;
   Schedule schedule_;
 };

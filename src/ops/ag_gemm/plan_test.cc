@@ -44,12 +44,17 @@ TEST_F(PlanTest, ChunkSizeIsTheSameOnAllRanksWhateverTheirWeights) {
 
 TEST_F(PlanTest, EveryCandidateSaysWhyItLost) {
   const Plan plan = make_plan(up_projection(), context());
-  int chosen = 0, unfused = 0;
+  int chosen_sizes = 0, chosen = 0, unfused = 0;
   for (const Candidate& c : plan.candidates) {
     EXPECT_FALSE(c.verdict.empty());
-    chosen += c.verdict == "chosen";
+    const bool is_size = c.text.rfind("chunks of", 0) == 0;
+    (is_size ? chosen_sizes : chosen) += c.verdict == "chosen";
     unfused += !c.choice.is_fused;
+    if (is_size && c.verdict != "chosen") {
+      EXPECT_EQ(c.verdict.rfind("communication alone", 0), 0u) << c.verdict;
+    }
   }
+  EXPECT_EQ(chosen_sizes, 1);
   EXPECT_EQ(chosen, 1);
   EXPECT_GT(unfused, 0);
   EXPECT_NE(plan.explain().find("predicted"), std::string::npos);

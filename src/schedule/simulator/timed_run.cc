@@ -20,15 +20,6 @@ struct IsLater {
   }
 };
 
-// One direction of one port.
-struct Lane {
-  double free_s = 0;
-  double take(double begin_s, double seconds) {
-    free_s = std::max(free_s, begin_s) + seconds;
-    return free_s;
-  }
-};
-
 struct Busy {
   double begin_s = 0;
   double waited_s = 0;
@@ -98,7 +89,7 @@ class Clockwork {
       case SimStep::acquire: return now_s_ + (is_woken(e, cause) ? m.node_latency_s : 0);
       case SimStep::work: return begin_work(e.index);
       case SimStep::post:
-      case SimStep::arrive: return proxies_[static_cast<size_t>(world_.rank_of(e))].take(now_s_, costs_.command_s);
+      case SimStep::arrive: return proxies_[static_cast<size_t>(world_.rank_of(e))].take(now_s_, m.command_s);
       case SimStep::land: return send(e.index);
       case SimStep::complete: return now_s_ + m.network_latency_s;
       case SimStep::start_call:
@@ -120,25 +111,24 @@ class Clockwork {
     b.begin_s = now_s_;
     b.waited_s = now_s_ - b.last_end_s;
     const int32_t rank = world_.agents()[static_cast<size_t>(agent)].rank;
-    double end_s = now_s_ + costs_.machine.step_s + touch_.flops() / costs_.machine.worker_flops;
-    int64_t read_bytes = 0;
+    const Machine& m = costs_.machine;
+    // What is read, computed and written in the own memory goes one after the other; links work beside it.
+    double own_s =
+        m.step_s + touch_.flops() / m.worker_flops + static_cast<double>(touch_.charged_bytes()) / m.copy_bytes_per_s;
+    double links_s = now_s_;
     for (const Access& a : touch_.accesses()) {
-      if (a.kind == Access::Kind::read) {
-        read_bytes += a.from.bytes;
+      if (a.kind == Access::Kind::read) continue;
+      if (a.to.rank.value == rank) {
+        own_s += static_cast<double>(a.to.bytes) / m.copy_bytes_per_s;
       } else {
-        end_s = std::max(end_s, move(rank, a.to.rank.value, a.to.bytes) + costs_.machine.step_s);
+        links_s = std::max(links_s, move(rank, a.to.rank.value, a.to.bytes) + m.step_s);
       }
     }
-    // A tile without arithmetic copies what it reads.
-    if (touch_.tile() >= 0 && touch_.flops() == 0) {
-      end_s += static_cast<double>(read_bytes) / costs_.machine.copy_bytes_per_s;
-    }
-    return end_s;
+    return std::max(now_s_ + own_s, links_s);
   }
 
   double move(int32_t from, int32_t to, int64_t bytes) {
     const double size = static_cast<double>(bytes);
-    if (from == to) return now_s_ + size / costs_.machine.copy_bytes_per_s;
     const double on_link = size / costs_.machine.node_bytes_per_s;
     double end_s = std::max(node_out_[static_cast<size_t>(from)].take(now_s_, on_link),
                             node_in_[static_cast<size_t>(to)].take(now_s_, on_link));

@@ -2,7 +2,8 @@
 // time of a call and gives the timeline that a real run would.
 //
 // Shared and limited by rate: each rank's egress to and ingress from its local peers, each NIC's egress and ingress,
-// each proxy's commands. An agent does one piece of work after the other. A transfer holds both ends of its link from
+// each proxy's commands. An agent does one piece of work after the other; what it reads, computes and writes within its
+// rank adds up. A transfer holds both ends of its link from
 // its begin on, in order of their begins.
 #pragma once
 
@@ -21,7 +22,6 @@ namespace tilewire {
 struct CostModel {
   Machine machine{};
   int32_t nics = 1;                    // of each rank; they share machine.network_bytes_per_s, a chunk takes one
-  double command_s = 1e-6;             // of a proxy, for each command and each arrival
   double worker_copy_bytes_per_s = 0;  // what one agent copies to a peer at most; 0 = as much as the link takes
   bool keeps_trace = false;
   bool checks_rules = false;  // memory and tiles too, at some cost of the simulation's own time

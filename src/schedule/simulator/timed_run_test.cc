@@ -18,8 +18,8 @@ CostModel round_costs() {
                .network_bytes_per_s = 1e9,
                .network_latency_s = 10e-6,
                .node_latency_s = 1e-6,
-               .step_s = 0};
-  c.command_s = 0;
+               .step_s = 0,
+               .command_s = 0};
   c.keeps_trace = true;
   c.checks_rules = true;
   return c;
@@ -57,6 +57,28 @@ TEST(TimedRun, TransfersOverlapComputeButNotEachOther) {
   EXPECT_NEAR(run_timed(toy.program, costs).seconds, 9 * mib_s, 1e-4);
   costs.machine.worker_flops = 1e8;  // compute rules: 10 ms a tile
   EXPECT_NEAR(run_timed(toy.program, costs).seconds, 80e-3 + 2 * mib_s, 1e-3);
+}
+
+// A reduction reads slots and writes their sum: it takes the time of all of them.
+TEST(TimedRun, WhatAPieceOfWorkReadsAndWritesInItsRankAddsUp) {
+  constexpr int64_t kBytes = 1 << 20;
+  const double mib_s = static_cast<double>(kBytes) / 1e9;
+  Toy toy({1}, 2, 1 << 24);
+  SimCall& call = toy.add_ring_broadcast({.chunks = 2, .chunk_bytes = kBytes});
+  const double base = run_timed(toy.program, round_costs()).seconds;
+  const auto content = [](int32_t c) { return Content{0, Rank{0}, c, 0}; };
+  Script reduce(1);
+  for (int32_t c = 0; c < 2; ++c) {
+    reduce[0].needs.push_back({toy.word(0, 0, c), 0});
+    reduce[0].accesses.push_back({Access::Kind::read, toy.slot(Rank{0}, c, kBytes), {}, content(c)});
+  }
+  reduce[0].accesses.push_back({Access::Kind::write, {}, toy.slot(Rank{0}, 3, kBytes), content(3)});
+  call.add(Rank{0}, {.role = "reduce"}, ScriptModel{&reduce});
+  const TimedReport r = run_timed(toy.program, round_costs());
+  ASSERT_TRUE(r.rules.ok()) << r.rules.text();
+  // Both slots are made, a MiB each, while tiles of 1 ms are made behind them; then two are read and one is written.
+  EXPECT_NEAR(base, mib_s + 2e-3, 1e-4);
+  EXPECT_NEAR(r.seconds, 2 * mib_s + 3 * mib_s, 1e-4);
 }
 
 TEST(TimedRun, ASlowerNetworkIsSlowerAndMoreNicsDoNotAddBandwidth) {

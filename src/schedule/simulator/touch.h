@@ -29,10 +29,17 @@ struct Access {
 
 class Touch {
  public:
-  // Data that must be there while the piece of work is done.
+  // Data that must be there while the piece of work is done. The agent itself reads it, which is charged.
   void read(const MemoryRange& from, const Content& expected) {
+    need(from, expected);
+    charge(from.bytes);
+  }
+  // As read(), but what reading costs is charged elsewhere: it is part of the flops, or the network reads.
+  void need(const MemoryRange& from, const Content& expected) {
     accesses_.push_back({Access::Kind::read, from, {}, expected});
   }
+  // Bytes that the agent reads or copies within its rank beside what its accesses say.
+  void charge(int64_t bytes) { charged_bytes_ += bytes; }
   // Data that comes into being here: a caller's rows, a record, a result.
   void write(const MemoryRange& to, const Content& content) {
     accesses_.push_back({Access::Kind::write, {}, to, content});
@@ -51,15 +58,18 @@ class Touch {
     accesses_.clear();
     tile_ = -1;
     flops_ = 0;
+    charged_bytes_ = 0;
   }
   const std::vector<Access>& accesses() const { return accesses_; }
   int64_t tile() const { return tile_; }
   double flops() const { return flops_; }
+  int64_t charged_bytes() const { return charged_bytes_; }
 
  private:
   std::vector<Access> accesses_;
   int64_t tile_ = -1;
   double flops_ = 0;
+  int64_t charged_bytes_ = 0;
 };
 
 }  // namespace tilewire

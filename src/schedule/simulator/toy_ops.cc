@@ -5,9 +5,11 @@
 namespace tilewire {
 
 void ScriptModel::touch(const ScriptWork& w, Touch& t) const {
+  // The network reads for a command; what a tile reads is part of its flops.
+  const bool is_charged = !w.piece->command.has_value() && w.piece->tile < 0;
   for (const Access& a : w.piece->accesses) {
     switch (a.kind) {
-      case Access::Kind::read: t.read(a.from, a.content); break;
+      case Access::Kind::read: is_charged ? t.read(a.from, a.content) : t.need(a.from, a.content); break;
       case Access::Kind::write: t.write(a.to, a.content); break;
       case Access::Kind::copy: t.copy(a.from, a.to, a.content); break;
     }

@@ -83,12 +83,14 @@ class Toy {
   SimCall& add_ring_broadcast(const RingShape& shape);
   SimCall& add_window(const WindowShape& shape);
 
+  // Where things of a call lie, and the word that says so.
+  MemoryRange slot(Rank rank, int64_t slot, int64_t bytes) const;
+  uint32_t word(int32_t family, int32_t source, int32_t chunk) const;
+
   SimProgram program;
 
  private:
   CallFrame frame(Rank me) const;
-  MemoryRange slot(Rank rank, int64_t slot, int64_t bytes) const;
-  uint32_t word(int32_t family, int32_t source, int32_t chunk) const;
   Script* new_script() { return &scripts_.emplace_back(); }
   ScriptPiece hand_over(Rank from, Rank to, const Access& copy, uint32_t word) const;
   void end_ring(Rank me, Script* script) const;
