@@ -17,7 +17,8 @@
   OPTION(text, job, "", text_like("any name"), agree, "name shared by the processes of one job and no other")      \
   OPTION(secret, secret, "", at_least_chars(16), own, "shared secret that authenticates the ranks to one another") \
   OPTION(text, layout, "", counts(), agree, "ranks of each node, as in 3,1; empty: found from the hosts")          \
-  OPTION(text, interface, "", text_like("interface name or address"), own, "network interface of the bootstrap")   \
+  OPTION(text, interface, "", text_like("interface name or address"), own,                                         \
+         "where rank 0 listens and the others connect from; no matter where all ranks meet at a loopback address") \
   OPTION(integer, max_ranks, 1024, range(1, 1048576), agree, "a job of more ranks is refused")                     \
   /* Time */                                                                                                       \
   OPTION(real, deadline_s, 600, range(0.001, 1e6), own, "s; longest wait in a call before it is an error")         \
