@@ -137,7 +137,7 @@ class Communicator:
 
     def option(self, name: str) -> str:
         """The text of an option by its name; "(set)" or "" for a secret."""
-        return self._core.option(name)
+        return self._core.option(str(name))
 
     def barrier(self) -> None:
         """Waits for all ranks. Over the control connection: for set-up and tests, not for speed.

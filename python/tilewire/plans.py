@@ -62,6 +62,7 @@ class Machine(TypedDict, total=False):
     timeline: bool  # simulate all ranks' roles for `Plan.timeline`, too
 
 
+_MOST_RANKS = 2**20
 _RATES = ("worker_tflops", "node_gb_per_s", "network_gbit_per_s", "network_latency_us")
 
 
@@ -87,6 +88,10 @@ def describe_machine(query: _core.MachineQuery, machine: Machine) -> int:
     """Fills in the machine; gives its number of ranks."""
     given: dict[str, Any] = {**machine}
     nodes = counts("nodes", given.pop("nodes", (1,)), most=INT32_MOST)
+    if sum(nodes) > _MOST_RANKS:
+        raise InvalidArgument(
+            "there are too many ranks", values=f"nodes are {sum(nodes)} ranks", limit=f"at most {_MOST_RANKS}"
+        )
     query.ranks_per_node = nodes
     for name in ("rank", "workers"):
         if name in given:
