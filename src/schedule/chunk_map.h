@@ -14,6 +14,22 @@ struct RowRange {
   TILEWIRE_HD constexpr int64_t rows() const { return end - begin; }
 };
 
+// Which of `ranges` ranges, cut at begins[0] <= begins[1] <= ..., holds the value: the last one that begins at it or
+// before; empty ones hold none.
+template <class T>
+TILEWIRE_HD constexpr int32_t range_of(const T* begins, int32_t ranges, T value) {
+  int32_t low = 0, high = ranges;
+  while (high - low > 1) {
+    const int32_t mid = low + (high - low) / 2;
+    if (begins[mid] <= value) {
+      low = mid;
+    } else {
+      high = mid;
+    }
+  }
+  return low;
+}
+
 struct ChunkRef {
   Rank source;
   Chunk chunk;
@@ -38,30 +54,14 @@ struct ChunkMap {
     return {begin, end < shard_end ? end : shard_end};
   }
   TILEWIRE_HD constexpr ChunkRef at(int32_t global) const {
-    const Rank s{upper_bound(chunk_begin, global)};
+    const Rank s{range_of(chunk_begin, sources, global)};
     return {s, Chunk{global - chunk_begin[s.value]}};
   }
   TILEWIRE_HD constexpr int32_t global(ChunkRef c) const { return chunk_begin[c.source.value] + c.chunk.value; }
   // The chunk that holds a row. Needs 0 <= row < total_rows() and chunks that cover the rows.
   TILEWIRE_HD constexpr ChunkRef of_row(int64_t row) const {
-    const Rank s{upper_bound(row_begin, row)};
+    const Rank s{range_of(row_begin, sources, row)};
     return {s, Chunk{static_cast<int32_t>((row - row_begin[s.value]) / chunk_rows)}};
-  }
-
- private:
-  // Largest s with table[s] <= value, skipping empty sources.
-  template <class T>
-  TILEWIRE_HD constexpr int32_t upper_bound(const T* table, T value) const {
-    int32_t low = 0, high = sources;
-    while (high - low > 1) {
-      const int32_t mid = low + (high - low) / 2;
-      if (table[mid] <= value) {
-        low = mid;
-      } else {
-        high = mid;
-      }
-    }
-    return low;
   }
 };
 

@@ -9,6 +9,7 @@
 #include "schedule/chunk_tables.h"
 #include "schedule/column_map.h"
 #include "schedule/hash.h"
+#include "schedule/range_grid_tables.h"
 #include "schedule/tile_grid.h"
 #include "schedule/topology_tables.h"
 #include "schedule/word_text.h"
@@ -102,6 +103,75 @@ TEST(TileGrid, TheWalkVisitsEachTileOnceInGroupsOfRows) {
     EXPECT_EQ(seen.size(), 15u);
     EXPECT_EQ(grid.block_rows(4).rows(), 1);
   }
+}
+
+// A role that hands tiles to the owners of their rows cannot have a tile of two owners.
+TEST(TileGrid, OverRangesNoTileHasRowsOfTwoAndAllRowsAreCovered) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 100; ++round) {
+    std::vector<int64_t> shards;
+    for (int r = 0; r < 5; ++r) shards.push_back(random() % 3 == 0 ? 0 : random() % 30);
+    const ChunkTables chunks(shards, 1 + random() % 9);
+    const ChunkMap map = chunks.view();
+    const bool is_over_chunks = round % 2 == 1;
+    const RangeGridTables tables(is_over_chunks ? chunk_bounds(map) : source_bounds(map), 1 + random() % 7);
+    const TileGrid grid = tables.view();
+    int64_t row = 0;
+    for (int32_t b = 0; b < grid.row_blocks; ++b) {
+      const RowRange rows = grid.block_rows(b);
+      ASSERT_EQ(rows.begin, row);
+      ASSERT_GT(rows.rows(), 0);
+      ASSERT_LE(rows.rows(), grid.tile_rows);
+      const ChunkRef first = map.of_row(rows.begin), last = map.of_row(rows.end - 1);
+      ASSERT_EQ(first.source, last.source);
+      if (is_over_chunks) {
+        ASSERT_EQ(first.chunk, last.chunk);
+        ASSERT_EQ(grid.range(b), map.global(first));
+      } else {
+        ASSERT_EQ(grid.range(b), first.source.value);
+      }
+      row = rows.end;
+    }
+    ASSERT_EQ(row, map.total_rows());
+    ASSERT_EQ(grid.rows, map.total_rows());
+  }
+}
+
+TEST(TileGrid, OverOneRangeItIsTheGridOverAllRows) {
+  const TileGrid plain{.rows = 17, .tile_rows = 4, .row_blocks = 5, .col_blocks = 1};
+  const RangeGridTables tables({0, 17}, 4);
+  const TileGrid ranged = tables.view();
+  ASSERT_EQ(ranged.row_blocks, plain.row_blocks);
+  for (int32_t b = 0; b < 5; ++b) {
+    EXPECT_EQ(ranged.block_rows(b).begin, plain.block_rows(b).begin);
+    EXPECT_EQ(ranged.block_rows(b).end, plain.block_rows(b).end);
+    EXPECT_EQ(plain.range(b), 0);
+  }
+}
+
+// As a kernel has it: all of it is known when the code is compiled.
+TEST(TileGrid, OverRangesIsConstexpr) {
+  static constexpr int64_t kRows[] = {0, 5, 5, 8};
+  static constexpr int32_t kBlocks[] = {0, 2, 2, 3};
+  static constexpr TileGrid kGrid{.rows = 8,
+                                  .tile_rows = 4,
+                                  .row_blocks = 3,
+                                  .col_blocks = 2,
+                                  .ranges = 3,
+                                  .row_begin = kRows,
+                                  .block_begin = kBlocks};
+  static_assert(kGrid.block_rows(1).begin == 4 && kGrid.block_rows(1).end == 5);
+  static_assert(kGrid.block_rows(2).begin == 5 && kGrid.block_rows(2).end == 8);
+  static_assert(kGrid.range(1) == 0 && kGrid.range(2) == 2);
+  EXPECT_EQ(kGrid.tiles(), 6);
+}
+
+TEST(TileGrid, BadRangesAreRefused) {
+  EXPECT_THROW(RangeGridTables({0, 5, 3}, 4), Error);
+  EXPECT_THROW(RangeGridTables({1, 5}, 4), Error);
+  EXPECT_THROW(RangeGridTables({}, 4), Error);
+  EXPECT_THROW(RangeGridTables({0, 5}, 0), Error);
+  EXPECT_THROW(RangeGridTables({0, int64_t{1} << 40}, 4), Error);
 }
 
 TEST(ColumnMap, BlocksCoverEachWeightAndEmptyOnesHaveNone) {

@@ -1,4 +1,8 @@
 // The grid of output tiles of a matrix [rows, cols], with ragged edges, and the order in which it is walked.
+//
+// It has two forms. Over all rows together, so that many small shards share a tile; or over ranges of rows (owners,
+// chunks), so that no tile has rows of two: each range then has a ragged edge of its own. RangeGridTables makes the
+// second one.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +15,28 @@ namespace tilewire {
 struct TileGrid {
   int64_t rows = 0;
   int32_t tile_rows = 1;
-  int32_t row_blocks = 0;   // div_up(rows, tile_rows)
+  int32_t row_blocks = 0;   // div_up(rows, tile_rows), summed over the ranges
   int32_t col_blocks = 0;   // over all weights, plus one where the gathered rows are wanted too
   int32_t raster_rows = 1;  // row blocks that are walked together, column by column, so that weights stay in cache
+  int32_t ranges = 0;       // 0: all rows together
+  const int64_t* row_begin = nullptr;    // [ranges + 1] rows before each range
+  const int32_t* block_begin = nullptr;  // [ranges + 1] row blocks before each range
 
   TILEWIRE_HD constexpr int64_t tiles() const { return int64_t{row_blocks} * col_blocks; }
+  // The range that a row block is of; 0 where there are none.
+  TILEWIRE_HD constexpr int32_t range(int32_t row_block) const {
+    return ranges == 0 ? 0 : range_of(block_begin, ranges, row_block);
+  }
   TILEWIRE_HD constexpr RowRange block_rows(int32_t row_block) const {
-    const int64_t begin = int64_t{row_block} * tile_rows, end = begin + tile_rows;
-    return {begin, end < rows ? end : rows};
+    int64_t first = 0, limit = rows;
+    if (ranges > 0) {
+      const int32_t r = range(row_block);
+      first = row_begin[r];
+      limit = row_begin[r + 1];
+      row_block -= block_begin[r];
+    }
+    const int64_t begin = first + int64_t{row_block} * tile_rows, end = begin + tile_rows;
+    return {begin, end < limit ? end : limit};
   }
 
   struct Position {
