@@ -4,8 +4,7 @@
 #include <chrono>
 #include <thread>
 
-#include "executor/test_support.h"
-#include "executor/thread_cluster.h"
+#include "executor/op_test_support.h"
 #include "executor/toy_op.h"
 
 namespace tilewire {
@@ -74,17 +73,6 @@ static_assert(count_accepted<int, NoName, NoCheck, NoMakeProblem, NoMakePlan, No
 struct OtherToy : toy::Op {
   static constexpr const char* kName = "other_toy";
 };
-
-void expect_everywhere(const std::vector<RankOutcome>& outcomes, ErrorKind kind,
-                       const std::vector<std::string>& texts) {
-  for (size_t r = 0; r < outcomes.size(); ++r) {
-    EXPECT_EQ(outcomes[r].kind, kind) << outcomes[r].error;
-    for (const std::string& text : texts) {
-      EXPECT_NE(outcomes[r].error.find(text), std::string::npos)
-          << "rank " << r << " says: " << outcomes[r].error << "\nwithout: " << text;
-    }
-  }
-}
 
 // Both ops say the same of themselves, so only the name that is put before it tells them apart.
 TEST(OpCalls, TwoOpsWithTheSameTextAreAMismatchThatNamesBoth) {

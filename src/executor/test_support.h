@@ -27,6 +27,16 @@ inline Options test_options() {
   return o;
 }
 
+// A number as a result of this dtype holds it.
+inline float rounded(double value, DataType dtype) {
+  const float exact = static_cast<float>(value);
+  std::byte stored[4];
+  float result = 0;
+  from_fp32(&exact, 1, {stored, dtype});
+  to_fp32({stored, dtype}, 1, &result);
+  return result;
+}
+
 // A matrix of any dtype with its own memory, poisoned at first.
 class OwnedMatrix {
  public:

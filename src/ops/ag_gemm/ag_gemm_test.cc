@@ -1,4 +1,5 @@
-// Calls on thread ranks: every element, every shape class, every layout. Faults are in ag_gemm_fault_test.cc.
+// Calls on thread ranks: every element, every shape class, every layout. Faults are in fault_test.cc and
+// ops/op_fault_test.cc.
 #include <gtest/gtest.h>
 
 #include <random>

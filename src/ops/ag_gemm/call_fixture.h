@@ -10,9 +10,7 @@
 #include <cstring>
 #include <vector>
 
-#include "executor/host_number.h"
-#include "executor/test_support.h"
-#include "executor/thread_cluster.h"
+#include "executor/op_test_support.h"
 #include "ops/ag_gemm/ag_gemm.h"
 #include "ops/ag_gemm/reference.h"
 
@@ -81,7 +79,7 @@ class CallChecker {
       const std::vector<double> expected = expected_of(static_cast<int64_t>(w));
       for (int64_t r = 0; r < total_; ++r) {
         for (int64_t n = 0; n < c_.cols[w]; ++n) {
-          ASSERT_EQ(out_[w].get(r, n), rounded(expected[r * c_.cols[w] + n]))
+          ASSERT_EQ(out_[w].get(r, n), rounded(expected[r * c_.cols[w] + n], c_.out_dtype))
               << "weight " << w << " row " << r << " column " << n << " on rank " << rank_;
         }
       }
@@ -92,9 +90,7 @@ class CallChecker {
   }
   const OwnedMatrix& out(size_t w) const { return out_[w]; }
   // The poison at first is NaN, as the results of an aborted call are.
-  void fill_results(double value) {
-    for (OwnedMatrix& out : out_) out.fill(value);
-  }
+  std::vector<OwnedMatrix>& results() { return out_; }
 
  private:
   void make_weight(int64_t w) {
@@ -123,14 +119,6 @@ class CallChecker {
     for (int64_t j = 0; c_.has_bias && j < n; ++j) bias.push_back(bias_value(rank_, j));
     return reference({.rows = total_, .k = c_.k, .n = n}, a, b, bias);
   }
-  float rounded(double value) const {
-    const float exact = static_cast<float>(value);
-    std::byte stored[4];
-    float result = 0;
-    from_fp32(&exact, 1, {stored, c_.out_dtype});
-    to_fp32({stored, c_.out_dtype}, 1, &result);
-    return result;
-  }
 
   TestCall c_;
   int32_t rank_;
@@ -140,18 +128,47 @@ class CallChecker {
   std::vector<std::vector<float>> bias_;
 };
 
-// All calls, one after the other, on one communicator of the layout; every rank checks every element.
 inline void run_and_check(const std::vector<int32_t>& layout, const Options& options,
                           const std::vector<TestCall>& calls) {
-  const auto outcomes = run_thread_cluster(layout, options, [&](Session& session) {
-    Operation op(session);
-    for (const TestCall& call : calls) {
-      CallChecker checker(call, session.rank().value);
-      op.run(checker.arguments());
-      checker.check();
-    }
-  });
-  EXPECT_EQ(first_error(outcomes), "");
+  run_and_check_calls<Op, CallChecker>(layout, options, calls);
 }
 
 }  // namespace tilewire::ag_gemm
+
+namespace tilewire {
+
+template <>
+struct OpTestTraits<ag_gemm::Op> {
+  using Checker = ag_gemm::CallChecker;
+
+  static ag_gemm::TestCall small_call() { return {.rows = {20, 3, 9, 11}, .k = 16, .cols = {12}}; }
+  static Checker small(Rank rank) { return {small_call(), rank.value}; }
+  static Checker other(Rank rank) {
+    ag_gemm::TestCall call = small_call();
+    call.k = 24;
+    return {call, rank.value};
+  }
+  static constexpr const char *kText = "K = 16", *kOtherText = "K = 24";
+  static Checker busy(Rank rank) {
+    const ag_gemm::PlanChoice many_chunks{.chunk_rows = 2,
+                                          .is_fused = true,
+                                          .tile_rows = 16,
+                                          .tile_cols = 16,
+                                          .raster_rows = 1,
+                                          .workers = 1,
+                                          .cursors = {}};
+    return {{.rows = {64, 64, 64, 64}, .k = 16, .cols = {8}, .plan_json = to_json(many_chunks)}, rank.value};
+  }
+
+  static void spoil(ag_gemm::Arguments& args) { args.b[0].rows -= 1; }
+  static constexpr const char* kSpoilText = "b does not fit a";
+  static void alias_result(ag_gemm::Arguments& args) {
+    args.make_results = [b = args.b[0]](const ag_gemm::Problem& p) {
+      return ag_gemm::Arguments::Results{{{b.data, p.total_rows(), p.cols[0], p.cols[0], 1, p.out_dtype}}, {}};
+    };
+  }
+  static constexpr const char* kAliasText = "out overlaps b";
+  static void exchange(ag_gemm::Arguments& args) { args.rows = {RowCounts::From::exchange, {}}; }
+};
+
+}  // namespace tilewire

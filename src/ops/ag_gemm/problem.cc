@@ -18,11 +18,11 @@ void refuse(std::string what, std::string values, std::string limit) {
               {.what = std::move(what), .where = kCallName, .values = std::move(values), .limit = std::move(limit)});
 }
 
-// "128 on each of 4 ranks" or the list.
+// "128 rows on each of 4 ranks" or the list.
 std::string rows_text(const std::vector<int64_t>& rows) {
   const bool even = std::adjacent_find(rows.begin(), rows.end(), std::not_equal_to<>()) == rows.end();
-  if (even && !rows.empty()) return fmt::format("{} on each of {} ranks", rows[0], rows.size());
-  return fmt::format("[{}]", fmt::join(rows, ", "));
+  if (even && !rows.empty()) return fmt::format("{} rows on each of {} ranks", rows[0], rows.size());
+  return fmt::format("[{}] rows", fmt::join(rows, ", "));
 }
 
 }  // namespace
@@ -58,9 +58,7 @@ void Problem::validate() const {
   checked_mul(checked_mul(sum_rows, std::max(k, sum_cols)), element);
 }
 
-std::string Problem::agreed_text() const {
-  return fmt::format("{} rows, K = {}, {}", rows_text(rows), k, to_string(dtype));
-}
+std::string Problem::agreed_text() const { return fmt::format("{}, K = {}, {}", rows_text(rows), k, to_string(dtype)); }
 
 std::string Problem::text() const {
   return fmt::format("{}, N = {} -> {}{}", agreed_text(), fmt::join(cols, "+"), to_string(out_dtype),

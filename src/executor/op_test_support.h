@@ -1,0 +1,73 @@
+// For tests of any op's calls on thread ranks: run them and check, and what all ranks should say of a fault.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "executor/op_call.h"
+#include "executor/test_support.h"
+#include "executor/thread_cluster.h"
+
+namespace tilewire {
+
+// What a test of all ops knows about one. Each op specialises it beside its fixture (ops/<op>/call_fixture.h), with
+//   using Checker               one call on one rank; see below
+//   static Checker small(Rank)  of ranks 2+2; a fraction of a second, and every rank sends to another node
+//   static Checker other(Rank)  the same with another size that all ranks have to agree on
+//   static Checker busy(Rank)   of ranks 2+2 and of more commands than a ring of 16 entries holds
+//   kText, kOtherText           what tells the texts of small() and other() apart
+//   static void spoil(Arguments&)        what the own checks of a rank refuse, and kSpoilText of that refusal
+//   static void alias_result(Arguments&) a result in an input's memory, and kAliasText
+//   static void exchange(Arguments&)     counts are to be exchanged
+// and where Checker has
+//   Op::Arguments arguments()              with make_results(problem), into matrices of its own
+//   void check() const                     every element, exactly
+//   std::vector<OwnedMatrix>& results()    NaN at first
+template <class Op>
+struct OpTestTraits;
+
+// Calls of one op, one after the other, on one communicator of the layout; every rank checks every element.
+// `Checker(call, rank)`.
+template <class Op, class Checker, class TestCall>
+void run_and_check_calls(const std::vector<int32_t>& layout, const Options& options,
+                         const std::vector<TestCall>& calls) {
+  const auto outcomes = run_thread_cluster(layout, options, [&](Session& session) {
+    OpCalls<Op> op(session);
+    for (const TestCall& call : calls) {
+      Checker checker(call, session.rank().value);
+      op.run(checker.arguments());
+      checker.check();
+    }
+  });
+  EXPECT_EQ(first_error(outcomes), "");
+}
+
+inline void expect_everywhere(const std::vector<RankOutcome>& outcomes, const std::vector<std::string>& texts) {
+  for (size_t r = 0; r < outcomes.size(); ++r) {
+    for (const std::string& text : texts) {
+      EXPECT_NE(outcomes[r].error.find(text), std::string::npos)
+          << "rank " << r << " says: " << outcomes[r].error << "\nwithout: " << text;
+    }
+  }
+}
+
+inline void expect_everywhere(const std::vector<RankOutcome>& outcomes, ErrorKind kind,
+                              const std::vector<std::string>& texts) {
+  for (const RankOutcome& outcome : outcomes) EXPECT_EQ(outcome.kind, kind) << outcome.error;
+  expect_everywhere(outcomes, texts);
+}
+
+inline bool is_all_nan(const OwnedMatrix& m) {
+  for (int64_t r = 0; r < m.view().rows; ++r) {
+    for (int64_t c = 0; c < m.view().cols; ++c) {
+      if (!std::isnan(m.get(r, c))) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace tilewire
