@@ -68,7 +68,7 @@ class Explainer {
   std::string wait_text(int32_t agent) const {
     const AgentState& s = state(agent);
     return fmt::format("{}, piece of work {}, waits for {} to reach {} (it is {})", agent_text(*s.agent, s.rank),
-                       s.acquired, place_text(w_, s.waits_for), needed(agent), w_.word(s.waits_for).value);
+                       s.acquired, place_text(w_, s.waits_for), needed(agent), w_.word_value(s.waits_for));
   }
   Epoch needed(int32_t agent) const {
     return w_.program().epoch(call_of(state(agent).rank)) - static_cast<Epoch>(w_.current_need(agent).lag);

@@ -20,10 +20,48 @@ struct IsLater {
   }
 };
 
+// Events in the order of their times; events of one time in the order in which they came. Most events are due at once
+// and come in order, so they wait in a line of their own.
+class EventQueue {
+ public:
+  void push(double now_s, double at_s, SimEvent event) {
+    const TimedEvent timed{at_s, number_++, event};
+    if (at_s <= now_s) {
+      at_once_.push_back(timed);
+    } else {
+      later_.push(timed);
+    }
+  }
+  bool is_empty() const { return next_ == at_once_.size() && later_.empty(); }
+  TimedEvent pop() {
+    const bool has_line = next_ < at_once_.size();
+    if (has_line && (later_.empty() || IsLater()(later_.top(), at_once_[next_]))) {
+      const TimedEvent first = at_once_[next_++];
+      if (next_ == at_once_.size()) {
+        at_once_.clear();
+        next_ = 0;
+      }
+      return first;
+    }
+    const TimedEvent first = later_.top();
+    later_.pop();
+    return first;
+  }
+
+ private:
+  std::priority_queue<TimedEvent, std::vector<TimedEvent>, IsLater> later_;
+  std::vector<TimedEvent> at_once_;  // from next_ on
+  size_t next_ = 0;
+  int64_t number_ = 0;
+};
+
+// What an agent is at, from the begin of a piece of work to its end.
 struct Busy {
   double begin_s = 0;
-  double waited_s = 0;
   double last_end_s = 0;
+  bool makes_tile = false;
+  bool is_seen = false;  // in a timeline
+  TraceEvent event{};
 };
 
 int64_t to_ns(double seconds) { return std::llround(seconds * 1e9); }
@@ -49,9 +87,8 @@ class Clockwork {
 
   TimedReport run() {
     schedule_all({});
-    while (!queue_.empty() && !world_.has_failed()) {
-      const TimedEvent next = queue_.top();
-      queue_.pop();
+    while (!queue_.is_empty() && !world_.has_failed()) {
+      const TimedEvent next = queue_.pop();
       now_s_ = next.at_s;
       before(next.event);
       world_.fire(next.event);
@@ -79,7 +116,7 @@ class Clockwork {
 
   void schedule_all(const SimEvent& cause) {
     std::vector<SimEvent>& possible = world_.possible();
-    for (const SimEvent& e : possible) queue_.push({time_of(e, cause), number_++, e});
+    for (const SimEvent& e : possible) queue_.push(now_s_, time_of(e, cause), e);
     possible.clear();
   }
 
@@ -108,8 +145,12 @@ class Clockwork {
   double begin_work(int32_t agent) {
     world_.describe_work(agent, touch_);
     Busy& b = busy_[static_cast<size_t>(agent)];
+    b.event = event_of(agent);
+    b.event.t_begin_ns = to_ns(now_s_);
+    b.event.t_wait_ns = to_ns(now_s_ - b.last_end_s);
     b.begin_s = now_s_;
-    b.waited_s = now_s_ - b.last_end_s;
+    b.makes_tile = touch_.tile() >= 0;
+    b.is_seen = b.makes_tile || !touch_.accesses().empty();
     const int32_t rank = world_.agents()[static_cast<size_t>(agent)].rank;
     const Machine& m = costs_.machine;
     // What is read, computed and written in the own memory goes one after the other; links work beside it.
@@ -170,20 +211,16 @@ class Clockwork {
   }
 
   void end_work(int32_t agent) {
-    world_.describe_work(agent, touch_);
     Busy& b = busy_[static_cast<size_t>(agent)];
     b.last_end_s = now_s_;
-    if (touch_.tile() >= 0) report_.compute_busy_s += now_s_ - b.begin_s;
-    TraceEvent t = event_of(agent);
+    if (b.makes_tile) report_.compute_busy_s += now_s_ - b.begin_s;
     // What goes over the network is counted where it is sent.
-    if (t.link == TraceLink::copy || t.link == TraceLink::node) {
-      report_.link_bytes[static_cast<size_t>(t.link)] += t.bytes;
+    if (b.event.link == TraceLink::copy || b.event.link == TraceLink::node) {
+      report_.link_bytes[static_cast<size_t>(b.event.link)] += b.event.bytes;
     }
-    if (!costs_.keeps_trace || (touch_.tile() < 0 && touch_.accesses().empty())) return;
-    t.t_begin_ns = to_ns(b.begin_s);
-    t.t_wait_ns = to_ns(b.waited_s);
-    t.t_end_ns = to_ns(now_s_);
-    report_.trace.push_back(t);
+    if (!costs_.keeps_trace || !b.is_seen) return;
+    b.event.t_end_ns = to_ns(now_s_);
+    report_.trace.push_back(b.event);
   }
 
   TraceEvent event_of(int32_t agent) const {
@@ -214,8 +251,7 @@ class Clockwork {
   CostModel costs_;
   SimOptions options_;
   World world_;
-  std::priority_queue<TimedEvent, std::vector<TimedEvent>, IsLater> queue_;
-  int64_t number_ = 0;
+  EventQueue queue_;
   double now_s_ = 0;
   std::vector<Lane> node_out_, node_in_, proxies_, nic_out_, nic_in_;
   std::vector<Busy> busy_;

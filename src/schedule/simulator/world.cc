@@ -45,7 +45,6 @@ World::World(const SimProgram& program, const SimOptions& options)
   }
   cursors_.resize(static_cast<size_t>(cursor_bytes));
   words_.resize(ranks * static_cast<size_t>(words_a_rank_));
-  for (WordState& w : words_) w.value = program.first_epoch - 1;
   rings_.resize(ranks * static_cast<size_t>(program.rings));
   if (options.network == SimNetwork::ordered) channels_.resize(ranks * ranks * static_cast<size_t>(options.nics));
   for (size_t r = 0; r < ranks; ++r) relays_.push_back({.role = RelayRole(Rank{static_cast<int32_t>(r)}, 0)});
@@ -168,9 +167,9 @@ uint64_t World::hash() const {
   }
   for (size_t i = 0; i < words_.size(); ++i) {
     const WordState& w = words_[i];
-    if (w.value < program_->first_epoch && w.posted == 0) continue;  // not yet touched
+    if (w.reached == 0 && w.posted == 0) continue;  // not yet touched
     h.add(static_cast<uint64_t>(i) << 32 | static_cast<uint64_t>(w.posted) << 16 | w.acquired);
-    h.add(w.value);
+    h.add(w.reached);
   }
   for (const ShadowMemory& m : memory_) {
     for (const Segment& s : m.segments()) {

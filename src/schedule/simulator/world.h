@@ -36,12 +36,13 @@ struct SimEvent {
   int32_t index = 0;
 };
 
+// There are very many of them, most of them never touched: small, and all zeros at first.
 struct WordState {
-  Epoch value = 0;
-  int32_t first_waiter = -1;  // agents that wait for the word, linked
-  uint16_t posted = 0;        // call + 1 of the last signal given, landed or not
-  uint16_t acquired = 0;      // call + 1 of the last signal that a role has seen
-  uint8_t in_flight = 0;      // network writes not yet visible
+  int32_t first_waiter = 0;  // agent + 1 of those that wait for the word, linked; 0: none
+  uint16_t reached = 0;      // call + 1 of the epoch that it holds; 0: the one before the first call
+  uint16_t posted = 0;       // call + 1 of the last signal given, landed or not
+  uint16_t acquired = 0;     // call + 1 of the last signal that a role has seen
+  uint8_t in_flight = 0;     // network writes not yet visible
 };
 
 struct AgentState {
@@ -56,8 +57,8 @@ struct AgentState {
   int32_t needs = 0;
   int32_t load_ahead = 0;
   int32_t publish_behind = 0;
-  int32_t next_waiter = -1;
-  int64_t waits_for = -1;  // word
+  int32_t next_waiter = 0;  // agent + 1
+  int64_t waits_for = -1;   // word
   bool is_at_end = false;
   bool is_finished = true;
   bool is_listed[3] = {false, false, false};  // acquire, work, publish
@@ -138,7 +139,7 @@ class World {
   const RingState& ring(int32_t rank, int32_t ring) const {
     return rings_[static_cast<size_t>(rank) * program_->rings + ring];
   }
-  const WordState& word(int64_t word) const { return words_[static_cast<size_t>(word)]; }
+  Epoch word_value(int64_t word) const { return value_of(words_[static_cast<size_t>(word)]); }
   // The piece of work that the `work` or `acquire` step of an agent is about.
   void describe_work(int32_t agent, Touch& touch) const;
   Need current_need(int32_t agent) const;
@@ -153,6 +154,9 @@ class World {
 
  private:
   enum Listed { kAcquire = 0, kWork = 1, kPublish = 2 };
+
+  Epoch value_of(const WordState& w) const { return program_->first_epoch - 1 + w.reached; }
+  uint16_t reached_by(Epoch value) const { return static_cast<uint16_t>(value + 1 - program_->first_epoch); }
 
   void list(SimStep step, int32_t index) { possible_.push_back({step, index}); }
   // world_agents.cc

@@ -112,10 +112,10 @@ bool World::has_needs(int32_t agent) {
     const int64_t at = word_at(s.rank, n.word);
     if (!options_->faults.empty() && planted(SimFault::drop_need, agent, s.acquired, n.word) != nullptr) continue;
     WordState& w = words_[static_cast<size_t>(at)];
-    if (w.value < program_->epoch(call) - static_cast<Epoch>(n.lag)) {
+    if (w.reached < call + 1 - n.lag) {
       s.waits_for = at;
       s.next_waiter = w.first_waiter;
-      w.first_waiter = agent;
+      w.first_waiter = agent + 1;
       return false;
     }
     w.acquired = std::max(w.acquired, static_cast<uint16_t>(call + 1 - n.lag));
@@ -238,15 +238,15 @@ void World::finish_call(int32_t rank) {
 }
 
 void World::wake(int64_t word) {
-  int32_t agent = words_[static_cast<size_t>(word)].first_waiter;
-  words_[static_cast<size_t>(word)].first_waiter = -1;
-  while (agent >= 0) {
+  int32_t waiter = words_[static_cast<size_t>(word)].first_waiter;
+  words_[static_cast<size_t>(word)].first_waiter = 0;
+  while (waiter > 0) {
+    const int32_t agent = waiter - 1;
     AgentState& s = agents_[static_cast<size_t>(agent)];
-    const int32_t next = s.next_waiter;
+    waiter = s.next_waiter;
     s.waits_for = -1;
-    s.next_waiter = -1;
+    s.next_waiter = 0;
     refresh(agent);
-    agent = next;
   }
 }
 

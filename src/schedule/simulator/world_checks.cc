@@ -45,16 +45,16 @@ void World::set_word(int64_t at, Epoch value, int32_t call) {
   WordState& w = words_[static_cast<size_t>(at)];
   const int64_t index = at % words_a_rank_;
   const int32_t rank = static_cast<int32_t>(at / words_a_rank_);
-  if (value < w.value) {
+  if (value < value_of(w)) {
     add_violation(ViolationKind::word_went_back, rank, -1,
-                  fmt::format("word {} fell from {} to {}", index, w.value, value), at);
+                  fmt::format("word {} fell from {} to {}", index, value_of(w), value), at);
   }
   const bool is_done = program_->arena.flags.is_done(static_cast<uint32_t>(index));
   if (!is_done && ranks_[static_cast<size_t>(rank)].done_call >= call) {
     add_violation(ViolationKind::done_too_early, rank, -1,
                   fmt::format("word {} of call {} lands after the rank said done", index, program_->epoch(call)), at);
   }
-  w.value = value;
+  w.reached = reached_by(value);
   wake(at);
 }
 
@@ -70,7 +70,7 @@ void World::check_done(int32_t agent) {
     if (a == agent || s.agent == nullptr || s.is_finished || s.agent->place.stage >= kDoneStage) continue;
     add_violation(ViolationKind::done_too_early, rank, a, "still at work when its rank says done");
   }
-  const Epoch sent = words_[static_cast<size_t>(word_at(rank, FlagLayout::sent()))].value;
+  const Epoch sent = word_value(word_at(rank, FlagLayout::sent()));
   if (program_->rings > 0 && sent + 1 < program_->epoch(r.call)) {
     add_violation(ViolationKind::done_too_early, rank, agent,
                   fmt::format("says done({}) without sent({}); sent is {}", program_->epoch(r.call),
@@ -118,16 +118,18 @@ void World::check_rest() {
   }
   for (int64_t at = 0; at < static_cast<int64_t>(words_.size()); ++at) {
     const WordState& w = words_[static_cast<size_t>(at)];
+    if (w.posted == 0) continue;  // most of them
     const int64_t index = at % words_a_rank_;
-    if (index == words_a_rank_ - 1 || w.posted == 0) continue;
+    if (index == words_a_rank_ - 1) continue;
     const int32_t rank = static_cast<int32_t>(at / words_a_rank_);
     if (w.posted != w.acquired) {
       add_violation(ViolationKind::signal_without_wait, rank, -1,
                     fmt::format("nobody waited for word {} in call {}", index, program_->epoch(w.posted - 1)), at);
     }
-    if (w.value != program_->epoch(w.posted - 1)) {
+    if (w.reached != w.posted) {
       add_violation(ViolationKind::not_at_rest, rank, -1,
-                    fmt::format("word {} rests at {}, not at {}", index, w.value, program_->epoch(w.posted - 1)), at);
+                    fmt::format("word {} rests at {}, not at {}", index, value_of(w), program_->epoch(w.posted - 1)),
+                    at);
     }
   }
 }

@@ -228,7 +228,7 @@ void World::relay(int32_t rank) {
   const Publish published = ring.role.publish(w, 0);
   const int64_t at = word_at(published.to.value, published.word);
   --words_[static_cast<size_t>(at)].in_flight;
-  const Epoch seen = words_[static_cast<size_t>(at)].value;
+  const Epoch seen = word_value(at);
   const Epoch value = options_->publishes_maximum ? std::max(seen, w.arrival.epoch) : w.arrival.epoch;
   m.has_flag_landed = true;
   const int32_t call = m.posted_call;
@@ -275,7 +275,7 @@ void World::publish_sent(int32_t rank) {
   r.is_sent_listed = false;
   const int32_t call = r.sent_call++;
   const int64_t at = word_at(rank, FlagLayout::sent());
-  words_[static_cast<size_t>(at)].value = program_->epoch(call);
+  words_[static_cast<size_t>(at)].reached = static_cast<uint16_t>(call + 1);
   wake(at);
   list_sent(rank);
 }
