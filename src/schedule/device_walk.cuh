@@ -1,0 +1,114 @@
+// For tests that the iterators of an op do on a GPU what they do on the host: one thread walks every role of a rank and
+// hashes what each piece of work needs, publishes and commands. An op's test writes its schedules and which of their
+// tables go to the device; where there is no GPU, that it compiles is the test.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+
+#include "schedule/call_roles.h"
+#include "schedule/role.h"
+#include "schedule/topology.h"
+#include "schedule/wire.h"
+
+namespace tilewire {
+
+inline constexpr int kWalkSkipped = 77;  // no GPU
+
+struct WalkHash {
+  uint64_t value = 0xcbf29ce484222325u;
+  TILEWIRE_HD constexpr void add(uint64_t v) { value = (value ^ v) * 0x100000001b3u; }
+};
+
+template <class Role>
+TILEWIRE_HD constexpr void walk_role(Role role, WalkHash& hash) {
+  typename Role::Work w;
+  while (role.next(w)) {
+    for (int32_t i = 0; i < w.needs; ++i) {
+      hash.add(role.need(w, i).word);
+      hash.add(static_cast<uint64_t>(role.need(w, i).lag));
+    }
+    for (int32_t i = 0; i < w.publishes; ++i) {
+      hash.add(static_cast<uint64_t>(role.publish(w, i).to.value));
+      hash.add(role.publish(w, i).word);
+    }
+    if constexpr (requires { w.command; }) {
+      const PackedCommand packed = pack(w.command);
+      hash.add(packed.first);
+      hash.add(packed.second);
+    }
+    if constexpr (requires { w.tile; }) hash.add(static_cast<uint64_t>(w.tile));
+    if constexpr (requires { w.row_block; }) hash.add(static_cast<uint64_t>(w.row_block));
+  }
+}
+
+struct Walker {
+  WalkHash* hash;
+  template <class Role>
+  TILEWIRE_HD constexpr void operator()(const AgentPlace& place, const Role& role) const {
+    hash->add(static_cast<uint64_t>(place.worker * 100 + place.stage * 10 + place.ring + 1));
+    walk_role(role, *hash);
+  }
+};
+
+// The whole call of a rank, by the op's own list of roles.
+template <class Schedule>
+TILEWIRE_HD constexpr uint64_t walk_call(const Schedule& s) {
+  WalkHash hash;
+  walk_role(BeginRole(s.frame), hash);
+  for_each_role(s, Cursors{}, Walker{&hash});
+  walk_role(DoneRole(s.frame), hash);
+  walk_role(AwaitRole(s.frame, true), hash);
+  return hash.value;
+}
+
+template <class Schedule>
+__global__ void walk_kernel(const __grid_constant__ Schedule s, uint64_t* out) {
+  *out = walk_call(s);
+}
+
+// A table of the host, copied; nullptr when that fails. Never freed: for a test.
+template <class T>
+const T* to_device(const T* host, size_t count) {
+  T* device = nullptr;
+  if (cudaMalloc(&device, count * sizeof(T)) != cudaSuccess) return nullptr;
+  cudaMemcpy(device, host, count * sizeof(T), cudaMemcpyHostToDevice);
+  return device;
+}
+
+inline Topology to_device(Topology t) {
+  const auto ranks = static_cast<size_t>(t.ranks);
+  t.node_of_rank = to_device(t.node_of_rank, ranks);
+  t.local_of_rank = to_device(t.local_of_rank, ranks);
+  t.node_first = to_device(t.node_first, static_cast<size_t>(t.nodes) + 1);
+  t.rank_in_node = to_device(t.rank_in_node, ranks);
+  return t;
+}
+
+inline bool has_gpu() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0) return true;
+  std::puts("no GPU: compiled only");
+  return false;
+}
+
+// `on_device` is `s` with its tables on the GPU.
+template <class Schedule>
+bool walks_alike(const Schedule& s, const Schedule& on_device) {
+  uint64_t* out = nullptr;
+  cudaMalloc(&out, sizeof(uint64_t));
+  walk_kernel<<<1, 1>>>(on_device, out);
+  uint64_t seen = 0;
+  const bool is_copied = cudaMemcpy(&seen, out, sizeof(seen), cudaMemcpyDeviceToHost) == cudaSuccess;
+  cudaFree(out);
+  if (is_copied && seen == walk_call(s)) return true;
+  std::printf("rank %d: the GPU walked %llx, the host %llx (%s)\n", s.frame.me.value,
+              static_cast<unsigned long long>(seen), static_cast<unsigned long long>(walk_call(s)),
+              cudaGetErrorString(cudaGetLastError()));
+  return false;
+}
+
+}  // namespace tilewire
