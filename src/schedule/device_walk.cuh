@@ -7,7 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
+#include <string>
 
 #include "schedule/call_roles.h"
 #include "schedule/role.h"
@@ -90,25 +90,21 @@ inline Topology to_device(Topology t) {
 
 inline bool has_gpu() {
   int devices = 0;
-  if (cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0) return true;
-  std::puts("no GPU: compiled only");
-  return false;
+  return cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0;
 }
 
-// `on_device` is `s` with its tables on the GPU.
+// "" when the GPU walks as the host does, else what each saw. `on_device` is `s` with its tables on the GPU.
 template <class Schedule>
-bool walks_alike(const Schedule& s, const Schedule& on_device) {
+std::string walk_difference(const Schedule& s, const Schedule& on_device) {
   uint64_t* out = nullptr;
   cudaMalloc(&out, sizeof(uint64_t));
   walk_kernel<<<1, 1>>>(on_device, out);
   uint64_t seen = 0;
   const bool is_copied = cudaMemcpy(&seen, out, sizeof(seen), cudaMemcpyDeviceToHost) == cudaSuccess;
   cudaFree(out);
-  if (is_copied && seen == walk_call(s)) return true;
-  std::printf("rank %d: the GPU walked %llx, the host %llx (%s)\n", s.frame.me.value,
-              static_cast<unsigned long long>(seen), static_cast<unsigned long long>(walk_call(s)),
-              cudaGetErrorString(cudaGetLastError()));
-  return false;
+  if (is_copied && seen == walk_call(s)) return {};
+  return "rank " + std::to_string(s.frame.me.value) + ": the GPU walked " + std::to_string(seen) + ", the host " +
+         std::to_string(walk_call(s)) + " (" + cudaGetErrorString(cudaGetLastError()) + ")";
 }
 
 }  // namespace tilewire
