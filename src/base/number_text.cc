@@ -15,6 +15,12 @@ struct Unit {
 };
 constexpr std::array<Unit, 4> kUnits{{{"TiB", 40}, {"GiB", 30}, {"MiB", 20}, {"KiB", 10}}};
 
+struct TimeUnit {
+  double seconds;
+  std::string_view name;
+};
+constexpr std::array<TimeUnit, 3> kTimeUnits{{{1, "s"}, {1e-3, "ms"}, {1e-6, "µs"}}};
+
 template <class T>
 std::optional<T> parse_whole(std::string_view text) {
   T value{};
@@ -51,6 +57,24 @@ std::string bytes_text(int64_t bytes) {
     if (bytes != 0 && bytes % size == 0) return fmt::format("{}{}", bytes / size, unit.name);
   }
   return fmt::format("{}", bytes);
+}
+
+std::string duration_text(double seconds) {
+  for (const auto& [size, unit] : kTimeUnits) {
+    // What rounds up to a whole larger unit is told in that one.
+    if (std::abs(seconds) >= size * 0.99995) return fmt::format("{:.4g} {}", seconds / size, unit);
+  }
+  return fmt::format("{:.4g} ns", seconds * 1e9);
+}
+
+std::string rounded_bytes_text(int64_t bytes) {
+  for (const Unit& unit : kUnits) {
+    const double size = std::ldexp(1.0, unit.shift);
+    if (std::abs(static_cast<double>(bytes)) >= size) {
+      return fmt::format("{:.4g} {}", static_cast<double>(bytes) / size, unit.name);
+    }
+  }
+  return fmt::format("{} B", bytes);
 }
 
 }  // namespace tilewire

@@ -18,4 +18,8 @@ std::optional<int64_t> parse_bytes(std::string_view text);
 // The shortest text that parse_bytes reads back exactly: 65536 -> "64KiB", 1000 -> "1000".
 std::string bytes_text(int64_t bytes);
 
+// For people, in the unit that fits, rounded to four digits: 0.1532391 s -> "153.2 ms", 4198400 -> "4.004 MiB".
+std::string duration_text(double seconds);
+std::string rounded_bytes_text(int64_t bytes);
+
 }  // namespace tilewire

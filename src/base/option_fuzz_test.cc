@@ -94,6 +94,22 @@ TEST(OptionFuzz, BytesTextAndParseAreInverse) {
   EXPECT_EQ(bytes_text(0), "0");
 }
 
+TEST(NumberText, TimesAndSizesHaveTheUnitThatFits) {
+  for (const auto& [seconds, text] : std::vector<std::pair<double, std::string>>{{0, "0 ns"},
+                                                                                 {3.2e-8, "32 ns"},
+                                                                                 {1.2e-4, "120 µs"},
+                                                                                 {0.1532391, "153.2 ms"},
+                                                                                 {0.99999, "1 s"},
+                                                                                 {75, "75 s"},
+                                                                                 {123456, "1.235e+05 s"},
+                                                                                 {-0.002, "-2 ms"}}) {
+    EXPECT_EQ(duration_text(seconds), text);
+  }
+  EXPECT_EQ(rounded_bytes_text(1023), "1023 B");
+  EXPECT_EQ(rounded_bytes_text(4198400), "4.004 MiB");
+  EXPECT_EQ(rounded_bytes_text(INT64_C(3) << 40), "3 TiB");
+}
+
 TEST(OptionFuzz, AnyLauncherVariablesParseOrAreRefused) {
   RandomText random(4);
   const std::vector<std::string> names{"RANK",

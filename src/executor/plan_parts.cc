@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/number_text.h"
 
 namespace tilewire {
 
@@ -22,12 +23,26 @@ std::vector<int64_t> doubling_sizes(int64_t least, int64_t most) {
 }
 
 std::string prediction_text(const Cost& cost, int64_t half_bytes) {
-  return fmt::format("predicted {:.1f} us (compute alone {:.1f}, communication alone {:.1f}); {} bytes in each half",
-                     cost.total_s * 1e6, cost.compute_s * 1e6, cost.communication_s * 1e6, half_bytes);
+  return fmt::format("predicted {} (compute alone {}, communication alone {}); takes {} of each half of the arena",
+                     duration_text(cost.total_s), duration_text(cost.compute_s), duration_text(cost.communication_s),
+                     rounded_bytes_text(half_bytes));
 }
 
 std::string slower_text(const char* what, double seconds, double best_s) {
-  return fmt::format("{} {:.1f} us, {:.1f} us more", what, seconds * 1e6, (seconds - best_s) * 1e6);
+  if (seconds == best_s) return fmt::format("{} {}, no less", what, duration_text(seconds));
+  return fmt::format("{} {}, {} more", what, duration_text(seconds), duration_text(seconds - best_s));
+}
+
+std::string difference_text(const std::string& candidate, const std::string& choice) {
+  const std::string padded = fmt::format(", {}, ", choice);
+  std::string out;
+  for (size_t begin = 0; begin < candidate.size();) {
+    const size_t end = std::min(candidate.find(", ", begin), candidate.size());
+    const std::string part = candidate.substr(begin, end - begin);
+    if (padded.find(fmt::format(", {}, ", part)) == std::string::npos) out += (out.empty() ? "" : ", ") + part;
+    begin = end + 2;
+  }
+  return out.empty() ? candidate : out;
 }
 
 void check_one_count_a_rank(const char* op, size_t counts, const PlanContext& context) {

@@ -63,6 +63,8 @@ struct CandidateOf {
 
 std::string prediction_text(const Cost& cost, int64_t half_bytes);
 std::string slower_text(const char* what, double seconds, double best_s);
+// What of a candidate's text, parts joined by commas, is not in the choice's: "tiles 64 x 256".
+std::string difference_text(const std::string& candidate, const std::string& choice);
 
 template <class Choice>
 struct PlanOf {
@@ -75,9 +77,15 @@ struct PlanOf {
 
   // For people: the choice, the prediction, and why the others lost.
   std::string explain() const {
-    std::string out = choice.text() + "\n";
+    const std::string chosen = choice.text();
+    std::string out = chosen + "\n";
     out += prediction_text({compute_s, communication_s, predicted_s}, half_bytes) + "\n";
-    for (const CandidateOf<Choice>& c : candidates) out += "  " + c.text + ": " + c.verdict + "\n";
+    const char* header = "not chosen:\n";
+    for (const CandidateOf<Choice>& c : candidates) {
+      if (c.verdict == "chosen" || c.verdict == "given") continue;
+      out += header + ("  " + difference_text(c.text, chosen)) + ": " + c.verdict + "\n";
+      header = "";
+    }
     return out;
   }
 };

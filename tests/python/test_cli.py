@@ -191,3 +191,9 @@ def test_sizes_and_ranks_beyond_all_bounds_are_refused_by_name() -> None:
 def test_grace_must_be_a_time() -> None:
     result = invoke("run", "--grace", "nan", "true")
     assert result.exit_code == 2 and "--grace" in result.output
+
+
+def test_plan_speaks_in_units_that_one_reads() -> None:
+    output = invoke("plan", "all_gather_matmul", "--m", "2048", "--k", "1024", "--n", "512", "--nodes", "2,2").output
+    assert " ms" in output
+    assert not re.search(r"\d{5,}\.?\d* .?s\b", output), output

@@ -11,10 +11,10 @@ PlanChoice plan_from_json(const std::string& json) { return choice_from_json<Pla
 
 std::string PlanChoice::text() const {
   return fmt::format(
-      "{}, chunks of {} rows, tiles {} x {}, {} row blocks walked together, {} workers, load {} ahead, "
-      "publish {} behind",
-      is_fused ? "fused" : "gather, then multiply", chunk_rows, tile_rows, tile_cols, raster_rows, workers,
-      cursors.load_ahead, cursors.publish_behind);
+      "{}, chunks of {} rows, tiles of {} x {}, {} row block{} at a time, {} worker{}, waits {} pieces ahead, "
+      "publishes {} pieces behind",
+      is_fused ? "fused" : "gather, then multiply", chunk_rows, tile_rows, tile_cols, raster_rows,
+      raster_rows == 1 ? "" : "s", workers, workers == 1 ? "" : "s", cursors.load_ahead, cursors.publish_behind);
 }
 
 }  // namespace tilewire::ag_gemm

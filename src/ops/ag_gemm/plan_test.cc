@@ -60,6 +60,23 @@ TEST_F(PlanTest, EveryCandidateSaysWhyItLost) {
   EXPECT_NE(plan.explain().find("predicted"), std::string::npos);
 }
 
+TEST_F(PlanTest, ExplanationHasReadableTimesAndNamesOfALoserWhatIsOtherAlone) {
+  const Plan plan = make_plan(up_projection(), context());
+  const std::string text = plan.explain();
+  EXPECT_EQ(text.rfind(plan.choice.text() + "\npredicted ", 0), 0u) << text;
+  EXPECT_NE(text.find("MiB of each half"), std::string::npos) << text;
+  EXPECT_NE(text.find("\n  gather, then multiply, "), std::string::npos) << text;
+  EXPECT_EQ(text.find(": chosen"), std::string::npos) << text;
+  int digits = 0;  // before a point: what has five of them wants another unit
+  for (const char c : text) {
+    digits = c >= '0' && c <= '9' ? digits + 1 : 0;
+    EXPECT_LT(digits, 5) << text;
+  }
+  EXPECT_EQ(difference_text("a, b 2, c", "a, b 1, c"), "b 2");
+  EXPECT_EQ(difference_text("b 1", "a, b 12"), "b 1");
+  EXPECT_EQ(difference_text("a, c", "a, b, c"), "a, c");
+}
+
 TEST_F(PlanTest, UnfusedWinsWhereNothingCanBeHidden) {
   Problem p = up_projection();
   p.cols = {0};
