@@ -1,4 +1,6 @@
 // What the calls and plans of all operations share in Python.
+#include <new>
+
 #include "python/src/errors.h"
 #include "python/src/interruption.h"
 #include "python/src/op_binding.h"
@@ -63,12 +65,14 @@ void AskingCall::run(const std::shared_ptr<Communicator>& comm, const std::strin
 }
 
 void AskingCall::refuse() {
-  raised_ = std::current_exception();
   try {
     throw;
   } catch (const nb::python_error& error) {
-    throw to_error(error.value());
+    if (error.matches(PyExc_MemoryError)) throw std::bad_alloc();
+    raised_ = std::current_exception();
+    throw to_error(error);
   } catch (const std::exception& error) {
+    raised_ = std::current_exception();
     throw Error(ErrorKind::invalid_argument, {.what = error.what()});
   }
 }

@@ -46,4 +46,18 @@ Error to_error(nb::handle exception) {
       {.what = part("what"), .where = {}, .values = part("values"), .limit = part("limit"), .advice = part("advice")}};
 }
 
+Error to_error(const nb::python_error& raised) {
+#if PY_VERSION_HEX < 0x030C0000
+  // What C code has raised may be a type and a text, or a type alone, where no memory was left for the exception.
+  PyObject* type = raised.type().inc_ref().ptr();
+  PyObject* value = raised.value().inc_ref().ptr();
+  PyObject* trace = nullptr;
+  PyErr_NormalizeException(&type, &value, &trace);
+  const nb::object owned[] = {nb::steal(type), nb::steal(value), nb::steal(trace)};
+  return to_error(owned[1]);
+#else
+  return to_error(raised.value());
+#endif
+}
+
 }  // namespace tilewire

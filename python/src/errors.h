@@ -17,5 +17,6 @@ ErrorKind parse_error_kind(const std::string& text);
 
 // What a Python exception says. One that is none of tilewire.errors is an invalid argument. Needs the GIL.
 Error to_error(nanobind::handle exception);
+Error to_error(const nanobind::python_error& raised);
 
 }  // namespace tilewire

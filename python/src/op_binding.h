@@ -36,7 +36,8 @@ namespace tilewire {
 // that nobody waits for this one.
 class AskingCall {
  public:
-  // Gives what `ask` gives. What Python raises there refuses the call, with its text, and is raised by run().
+  // Gives what `ask` gives. What Python raises there refuses the call, with its text, and is raised by run(). A
+  // MemoryError becomes std::bad_alloc, of which the operation makes Error(resource) with the bytes.
   template <class Ask>
   auto ask(const Ask& ask) {
     const nanobind::gil_scoped_acquire acquire;

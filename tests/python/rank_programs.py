@@ -148,7 +148,8 @@ def input_layouts() -> dict[str, bool]:
 def options_of_a_call() -> dict[str, bool]:
     """rows, bias, out, out_dtype, lists, gathered rows, plans and handles."""
     checks: dict[str, bool] = {}
-    with tw.init() as comm:
+    with tw.init(deadline_s=np.float32(40), connect_deadline_s=np.int64(41)) as comm:
+        checks["times of numpy"] = (comm.option("deadline_s"), comm.option("connect_deadline_s")) == ("40", "41")
         d = Numbers(comm, 3)
         uneven = Numbers(comm, 4, rows=[3 + 11 * rank for rank in range(comm.world_size)])
         checks["rows as a list"] = same(tw.all_gather_matmul(uneven.a, uneven.b, rows=uneven.rows), uneven.want())
@@ -326,12 +327,15 @@ def refusals(kind: str = "") -> dict[str, Any]:
         refuse_handle("dtype is a number", d.rows, K, N, dtype=3.5)
         refuse_handle("comm is a number", d.rows, K, N, comm=5)
         tall = np.broadcast_to(np.zeros((1, 1), BF16), (2**12, 1))
-        with little_memory(64 << 20):
-            refuse("result is too large", tall, np.broadcast_to(tall[:1], (1, 2**14)))
+        odd = np.broadcast_to(misaligned(tall[:1].copy()), (2**14, 2**14))  # has to be copied
+        # malloc itself takes 64 MiB for a new heap where it has failed.
+        with little_memory(256 << 20):
+            refuse("an argument is too large", odd, square)
+            refuse("result is too large", tall, np.broadcast_to(tall[:1], (1, 2**16)))
             refuse(
                 "gathered rows are too large",
-                np.broadcast_to(tall[:1], (2**10, 2**16)),
-                np.zeros((2**16, 0), BF16),
+                np.broadcast_to(tall[:1], (2**10, 2**18)),
+                np.zeros((2**18, 0), BF16),
                 return_gathered=True,
             )
         found["empty: one is a bool"] = outcome(lambda: comm.empty((2, True)))

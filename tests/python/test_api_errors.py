@@ -71,8 +71,9 @@ REFUSALS: dict[str, tuple[str, list[str]]] = {
     "handle: return_gathered is a word": ("InvalidArgument", ["return_gathered = 'no'"]),
     "handle: dtype is a number": ("InvalidArgument", ["dtype = 3.5", "bf16, fp16 or fp32"]),
     "handle: comm is a number": ("InvalidArgument", ["comm is a int"]),
-    "result is too large": ("ResourceError", ["[12288, 16384] of bf16", f"{12288 * 16384 * 2} bytes"]),
-    "gathered rows are too large": ("ResourceError", ["the gathered rows", f"{3072 * 65536 * 2} bytes"]),
+    "an argument is too large": ("ResourceError", ["no memory for the arguments", "512. MiB"]),
+    "result is too large": ("ResourceError", ["[12288, 65536] of bf16", f"{12288 * 65536 * 2} bytes"]),
+    "gathered rows are too large": ("ResourceError", ["the gathered rows", f"{3072 * 2**18 * 2} bytes"]),
     "empty: one is a bool": ("InvalidArgument", ["shape[1] = True"]),
     "empty: beyond 64 bits": ("ResourceError", [f"{2**81} bytes"]),
     "comm is a word": ("InvalidArgument", ["comm is a str"]),
@@ -295,6 +296,36 @@ def test_process_ends_soon_with_its_own_exit_code(how: str, code: int, tmp_path:
 def test_creating_and_closing_leaves_no_descriptor_or_thread(tmp_path: Path) -> None:
     for found in run_ranks("many_communicators", tmp_path, "1,1").all_results():
         assert found["after"] == found["before"]
+
+
+def _take_memory() -> None:
+    raise MemoryError
+
+
+@pytest.mark.parametrize(
+    ("work", "error", "text"),
+    [
+        (_take_memory, "ResourceError", "64 bytes"),
+        (lambda: next(iter(())), "StopIteration", ""),  # C code raises it without making the exception
+        (lambda: int("x"), "ValueError", "invalid literal"),
+    ],
+)
+def test_what_is_raised_while_results_are_made_comes_out_of_the_call(
+    work: Any, error: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import numpy as np
+
+    import tilewire as tw
+    from tilewire.operands import Operands
+
+    a = np.ones((4, 4), np.float32)
+    with tw.init(), monkeypatch.context() as patch:
+        patch.setattr(Operands, "make_results", lambda self, rows: work())
+        with pytest.raises(Exception) as raised:  # noqa: B017
+            tw.all_gather_matmul(a, a)
+        assert type(raised.value).__name__ == error and text in str(raised.value), raised.value
+        patch.undo()
+        assert (np.asarray(tw.all_gather_matmul(a, a)) == 4).all()
 
 
 def test_calls_of_two_threads_take_turns() -> None:
