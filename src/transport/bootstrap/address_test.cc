@@ -141,7 +141,7 @@ TEST(ThisNetwork, KnowsWhichAddressesAreItsOwn) {
   const NetworkView network = this_network();
   for (const auto& i : network.interfaces) EXPECT_TRUE(!i.is_up || network.is_own(i.address)) << i.address;
   EXPECT_TRUE(network.is_own("127.0.1.1"));
-  EXPECT_FALSE(network.is_own("192.0.2.1"));
+  EXPECT_FALSE(network.is_own("203.0.113.77"));
 }
 
 TEST(HostIdentity, OtherBootOrNamespaceOrNameIsAnotherHost) {

@@ -158,12 +158,12 @@ TEST(Rendezvous, MissingRankZeroIsNamedWithItsAddress) {
   EXPECT_TRUE(failure.names("rank 0 did not come") && failure.names(address)) << failure.text;
 }
 
-// 192.0.2.1 is an address that no host has, and .invalid a domain without names.
+// 203.0.113.77 is an address that no host has, and .invalid a domain without names.
 TEST(Rendezvous, PlaceThatIsNotRankZerosHostIsRefusedAtOnce) {
   const SteadyTime start = steady_now();
-  const Failure failure = failure_of([] { rendezvous(rank_options(0, 2, "192.0.2.1:29500")); });
+  const Failure failure = failure_of([] { rendezvous(rank_options(0, 2, "203.0.113.77:29500")); });
   EXPECT_EQ(failure.kind, ErrorKind::unavailable);
-  EXPECT_TRUE(failure.names("192.0.2.1:29500") && failure.names("lo 127.0.0.1") && failure.names("rank 0"))
+  EXPECT_TRUE(failure.names("203.0.113.77:29500") && failure.names("lo 127.0.0.1") && failure.names("rank 0"))
       << failure.text;
   EXPECT_LT(steady_now() - start, 5s);
 }
@@ -220,9 +220,9 @@ TEST(TryConnect, ConnectionComesFromTheSourceThatWasAskedFor) {
   ASSERT_TRUE(connected.fd.is_open()) << connected.reason;
   ASSERT_TRUE(wait_ready(listener.get(), POLLIN, deadline_in(5s)));
   EXPECT_TRUE(accept_from(listener.get()).peer.starts_with("127.0.0.5:"));
-  const Connected foreign = try_connect("127.0.0.1", local_port(listener.get()), deadline_in(5s), "192.0.2.1");
+  const Connected foreign = try_connect("127.0.0.1", local_port(listener.get()), deadline_in(5s), "203.0.113.77");
   EXPECT_FALSE(foreign.fd.is_open());
-  EXPECT_NE(foreign.reason.find("from 192.0.2.1"), std::string::npos) << foreign.reason;
+  EXPECT_NE(foreign.reason.find("from 203.0.113.77"), std::string::npos) << foreign.reason;
 }
 
 TEST(Rendezvous, StrangersWithJunkOrSilenceDoNotDisturb) {
