@@ -8,15 +8,13 @@ import selectors
 import signal
 import subprocess
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import IO, Any, Protocol
 
-from tilewire.limits import address_space
+from tilewire.rank_failures import Failure, History, is_reaction
 
 _PR_SET_PDEATHSIG = 1
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -26,8 +24,6 @@ _LONGEST_LINE = 64 * 1024
 _POLL_S = 0.05
 # How long output may stay open after its rank ended (something the rank started still holds it).
 _DRAIN_S = 0.5
-# The last lines of the failing rank are shown again at the end when so much came after them.
-_LAST_LINES, _NEAR_LINES = 5, 10
 
 
 class Sink(Protocol):
@@ -47,8 +43,8 @@ class RankProcesses:
         self._processes: list[_Process] = []
         self._selector = selectors.DefaultSelector()
         self._streams: set[_Stream] = set()
-        self._failures: list[_Failure] = []
-        self._history = _History()
+        self._failures: list[Failure] = []
+        self._history = History()
         self._asked: list[int] = []  # signals that asked for the end
         self._ending_since: float | None = None
         self._last_signal = 0
@@ -137,7 +133,7 @@ class RankProcesses:
             return
         codes = [(rank, process.exit_code()) for rank, process in enumerate(self._processes)]
         known = {failure.rank for failure in self._failures}
-        new = [_Failure(rank, code) for rank, code in codes if code and rank not in known]
+        new = [Failure(rank, code) for rank, code in codes if code and rank not in known]
         new.sort(key=lambda failure: failure.code > 0)
         if new and not self._failures and not self._asked:
             self._say(f"rank {new[0].rank} failed ({new[0]}); ending the others")
@@ -148,7 +144,7 @@ class RankProcesses:
         Shows these words again where they are not in sight any more, or are not of the rank that was seen to fail."""
         if not self._failures:
             return 0
-        own = [failure for failure in self._failures if not _is_reaction(self._history.last_line(failure.rank))]
+        own = [failure for failure in self._failures if not is_reaction(self._history.last_line(failure.rank))]
         cause = (own or self._failures)[0]
         if cause != self._failures[0] or self._history.is_covered(cause.rank):
             who = "the cause is with" if own else "the first to fail was"
@@ -208,52 +204,6 @@ class _Process:
             os.close(self.pidfd)
 
 
-class _History:
-    """The last lines of each rank's outputs, and how many lines of all ranks were shown behind them."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._last: dict[tuple[int, bool], deque[str]] = {}
-        self._count_at: dict[tuple[int, bool], int] = {}
-
-    def note(self, rank: int, is_error: bool, lines: Sequence[str]) -> None:
-        self._count += len(lines)
-        self._last.setdefault((rank, is_error), deque(maxlen=_LAST_LINES)).extend(lines)
-        self._count_at[rank, is_error] = self._count
-
-    def last_lines(self, rank: int) -> list[str]:
-        """Of its standard error, if the rank wrote there."""
-        return list(self._last.get((rank, True)) or self._last.get((rank, False)) or [])
-
-    def last_line(self, rank: int) -> str:
-        return next(reversed(self.last_lines(rank)), "")
-
-    def is_covered(self, rank: int) -> bool:
-        """Whether so much came behind the last lines that they are no longer in sight."""
-        at = self._count_at.get((rank, True), self._count_at.get((rank, False), self._count))
-        return self._count - at > _NEAR_LINES
-
-
-@dataclass(frozen=True)
-class _Failure:
-    """How a rank failed."""
-
-    rank: int
-    code: int  # minus the signal that killed it
-
-    @property
-    def exit_code(self) -> int:
-        return self.code if self.code > 0 else 128 - self.code
-
-    def __str__(self) -> str:
-        return _how_it_ended(self.code)
-
-
-def _is_reaction(line: str) -> bool:
-    """Whether a rank's last line says that another rank failed."""
-    return line.startswith(("tilewire.errors.Aborted:", "tilewire.errors.PeerLost:", "tilewire.errors.Refused:"))
-
-
 class _Stream:
     """One output of one rank: cuts it into lines and writes them with the rank's number before them."""
 
@@ -288,17 +238,6 @@ class _Stream:
             self._target.write("".join(f"{self._prefix}{text}\n" for text in texts))
             self._target.flush()
             self._note(texts)
-
-
-def _how_it_ended(code: int) -> str:
-    if code > 0:
-        # A program that finds too little address space often cannot say so.
-        space = address_space()
-        return f"exit code {code}" + (f", ulimit -v is {space}" if space != "unlimited" else "")
-    try:
-        return f"killed by {signal.Signals(-code).name}"
-    except ValueError:  # a real-time signal has no name
-        return f"killed by signal {-code}"
 
 
 def _before_exec(parent: int) -> Callable[[], None]:
