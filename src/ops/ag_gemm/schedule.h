@@ -195,6 +195,7 @@ struct TileWork : WorkBase {
   ColumnMap::Block columns;
   RowRange rows;            // global
   int32_t first_chunk = 0;  // global number; needs go over the chunks from here on
+  ChunkRef first;           // the same chunk
 };
 
 class ComputeRole {
@@ -216,19 +217,28 @@ class ComputeRole {
     return true;
   }
   TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const {
-    const ChunkRef c = s_.chunks.at(w.first_chunk + i / 2);
+    const ChunkRef c = chunk(w, i / 2);
     return i % 2 == 0 ? s_.begun(c.source) : s_.arrived(c);
   }
   TILEWIRE_HD constexpr Publish publish(const Work&, int32_t) const { return {}; }
 
  private:
+  // Mostly one of the source that the tile begins with, which needs no search.
+  TILEWIRE_HD constexpr ChunkRef chunk(const Work& w, int32_t i) const {
+    const int32_t number = w.first.chunk.value + i;
+    if (number < s_.chunks.chunks_of(w.first.source)) return {w.first.source, Chunk{number}};
+    return s_.chunks.at(w.first_chunk + i);
+  }
   TILEWIRE_HD constexpr void set_needs(Work& w) const {
     if (s_.chunks.total_chunks() == 0) return;
     int32_t last = s_.chunks.total_chunks() - 1;
     if (s_.is_fused) {
-      w.first_chunk = s_.chunks.global(s_.chunks.of_row(w.rows.begin));
+      w.first = s_.chunks.of_row(w.rows.begin);
+      w.first_chunk = s_.chunks.global(w.first);
       last = s_.chunks.global(s_.chunks.of_row(w.rows.end - 1));
-    } else if (!is_first_) {
+    } else if (is_first_) {
+      w.first = s_.chunks.at(0);
+    } else {
       return;
     }
     w.needs = 2 * (last - w.first_chunk + 1);
