@@ -11,8 +11,7 @@
 
 namespace tilewire::ag_gemm {
 
-inline constexpr const char* kOpName = "ag_gemm";              // of the folder; in plans
-inline constexpr const char* kCallName = "all_gather_matmul";  // for errors, records and traces
+inline constexpr const char* kCallName = "all_gather_matmul";  // for errors, records, traces and plans
 
 struct Problem {
   // Agreed by all ranks:
