@@ -56,7 +56,7 @@ class RingEnd {
   TILEWIRE_HD constexpr bool next(const CallFrame& frame, Work& w) {
     if (is_given_ || !frame.has_network()) return false;
     is_given_ = true;
-    w.command = {.kind = CommandKind::call_end, .epoch = frame.epoch};
+    w.command = Command{.kind = CommandKind::call_end, .epoch = frame.epoch};
     return true;
   }
 
