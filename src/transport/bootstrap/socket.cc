@@ -9,8 +9,10 @@
 #include <sys/socket.h>
 #include <tilewire/error.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <memory>
@@ -124,9 +126,18 @@ struct Resolution {
   std::vector<std::string> literals;
 };
 
-void resolve_into(const std::string& host, Resolution& out) {
+// Where hosts are started together, a name may be known only a moment after the process that asks for it.
+constexpr std::chrono::seconds kNamePatience{5};
+constexpr std::chrono::milliseconds kNameInterval{250};
+
+void resolve_into(const std::string& host, SteadyTime deadline, Resolution& out) {
+  const SteadyTime end = std::min(deadline, steady_now() + kNamePatience);
   int error = 0;
-  const AddressList list = look_up(host, 0, error);
+  AddressList list = look_up(host, 0, error);
+  while (!list && steady_now() + kNameInterval < end) {
+    std::this_thread::sleep_for(kNameInterval);
+    list = look_up(host, 0, error);
+  }
   const std::lock_guard lock(out.mutex);
   for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) {
     out.literals.push_back(literal_of(at->ai_addr, at->ai_addrlen));
@@ -181,7 +192,7 @@ std::vector<std::string> resolve(const std::string& host, SteadyTime deadline) {
   // getaddrinfo() takes no deadline, so it runs on a thread that may be left behind with what it writes to.
   auto result = std::make_shared<Resolution>();
   try {
-    std::thread([host, result] { resolve_into(host, *result); }).detach();
+    std::thread([host, deadline, result] { resolve_into(host, deadline, *result); }).detach();
   } catch (const std::system_error& error) {
     throw Error(ErrorKind::resource, {.what = fmt::format("no thread to resolve the name {}", host),
                                       .values = error.what(),

@@ -24,8 +24,8 @@ struct Accepted {
 };
 Accepted accept_from(int listener);
 
-// Turns a name into literals, numeric ones at once. Throws Error(unavailable) when nobody knows the name,
-// Error(deadline) when the resolver takes too long, Error(resource) when it can have no thread.
+// Turns a name into literals, numeric ones at once. Throws Error(unavailable) when nobody knows the name, nor a few
+// seconds later, Error(deadline) when the resolver takes too long, Error(resource) when it can have no thread.
 std::vector<std::string> resolve(const std::string& host, SteadyTime deadline);
 
 // One attempt: a connected socket, or a closed descriptor with the reason. Throws only for what no retry can mend.
