@@ -115,7 +115,7 @@ class BeginRole {
   TILEWIRE_HD constexpr Publish publish(const Work& w, int32_t) const { return {w.peer, f_.arena.flags.begun(f_.me)}; }
 
  private:
-  CallFrame f_;
+  Kept<CallFrame> f_;
   MemberCursor members_;
   bool own_done_ = false;
 };
@@ -152,7 +152,7 @@ class DoneRole {
   TILEWIRE_HD constexpr Publish publish(const Work& w, int32_t) const { return {w.peer, f_.arena.flags.done(f_.me)}; }
 
  private:
-  CallFrame f_;
+  Kept<CallFrame> f_;
   MemberCursor members_;
   bool needs_given_ = false;
   RingEnd end_;
@@ -181,7 +181,7 @@ class AwaitRole {
   TILEWIRE_HD constexpr Publish publish(const Work&, int32_t) const { return {}; }
 
  private:
-  CallFrame f_;
+  Kept<CallFrame> f_;
   MemberCursor members_;
   bool also_sent_;
 };

@@ -36,6 +36,16 @@ struct Publish {
   uint32_t word = 0;
 };
 
+// How a role keeps what it looks at: by a copy, or in a kernel by a reference to the kernel's parameters, which outlive
+// it. (There a copy would lie in local memory.)
+#if defined(__CUDA_ARCH__)
+template <class T>
+using Kept = const T&;
+#else
+template <class T>
+using Kept = T;
+#endif
+
 // How far a role may run ahead of its waits and behind with its signals. Part of the plan. Everything held back is
 // published before the role waits for a peer.
 struct Cursors {

@@ -31,6 +31,7 @@ struct Schedule {
   Buffers buffers;
   const int32_t* row_order = nullptr;  // [row_blocks] row blocks by expected arrival
   int32_t workers = 1;                 // compute workers of this rank
+  int32_t push_workers = 1;            // chunks are dealt out among them
   bool is_fused = true;                // false: the first tile waits for the whole gather
   bool own_in_user = false;            // the own shard is read where it lies in the user area, and not copied
   int64_t user_offset = 0;             // own_in_user: where it lies, from the start of the user area
@@ -58,13 +59,14 @@ struct CopyWork : WorkBase {
 class PushRole {
  public:
   using Work = CopyWork;
-  TILEWIRE_HD explicit constexpr PushRole(const Schedule& s) : s_(s), step_(s.own_in_user ? 1 : 0) {}
+  TILEWIRE_HD explicit constexpr PushRole(const Schedule& s, int32_t worker = 0)
+      : s_(s), chunk_(worker), step_(s.own_in_user ? 1 : 0) {}
 
   TILEWIRE_HD constexpr bool next(Work& w) {
     const int32_t steps = s_.topology().ranks_on(s_.topology().node(s_.me()));  // own copy and each local peer
     if (step_ >= steps) {
       step_ = s_.own_in_user ? 1 : 0;
-      ++chunk_;
+      chunk_ += s_.push_workers;
     }
     if (chunk_ >= s_.own_chunks() || step_ >= steps) return false;
     w = Work{};
@@ -82,8 +84,8 @@ class PushRole {
   }
 
  private:
-  Schedule s_;
-  int32_t chunk_ = 0;
+  Kept<Schedule> s_;
+  int32_t chunk_;
   int32_t step_;
 };
 
@@ -129,7 +131,7 @@ class SendRole {
             .dst_unit = static_cast<uint64_t>(dst) / kWireUnitBytes};
   }
 
-  Schedule s_;
+  Kept<Schedule> s_;
   int32_t chunk_ = 0;
   int32_t node_ = 0;
   RingEnd end_;
@@ -179,7 +181,7 @@ class ForwardRole {
   }
 
  private:
-  Schedule s_;
+  Kept<Schedule> s_;
   int32_t chunk_ = 0;
   int32_t node_ = 0;
   int32_t local_;
@@ -244,7 +246,7 @@ class ComputeRole {
     w.needs = 2 * (last - w.first_chunk + 1);
   }
 
-  Schedule s_;
+  Kept<Schedule> s_;
   int64_t tile_;
   bool is_first_ = true;
 };
@@ -270,7 +272,7 @@ class DrainRole {
   TILEWIRE_HD constexpr Publish publish(const Work&, int32_t) const { return {}; }
 
  private:
-  Schedule s_;
+  Kept<Schedule> s_;
   int32_t source_ = 0;
 };
 
@@ -278,8 +280,12 @@ class DrainRole {
 // kernel and the simulator take names, rings, stages and cursors from here.
 template <class Visit>
 TILEWIRE_HD constexpr void for_each_role(const Schedule& s, Cursors cursors, Visit&& visit) {
-  // Its copies to peers read the own copy.
-  visit(AgentPlace{.role = "push", .has_cursors = true, .cursors = cursors, .reads_own_writes = true}, PushRole(s));
+  for (int32_t worker = 0; worker < s.push_workers; ++worker) {
+    // Its copies to peers read the own copy.
+    visit(
+        AgentPlace{.role = "push", .worker = worker, .has_cursors = true, .cursors = cursors, .reads_own_writes = true},
+        PushRole(s, worker));
+  }
   if (s.frame.has_network()) {
     visit(AgentPlace{.role = "send", .ring = static_cast<int32_t>(Ring::send), .has_cursors = true, .cursors = cursors},
           SendRole(s));

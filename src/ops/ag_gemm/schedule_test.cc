@@ -36,13 +36,19 @@ class Ranks {
       tables_.emplace_back(problem, choice, context);
     }
   }
-  Schedule at(int32_t rank) const { return tables_[rank].schedule(1); }
+  Schedule at(int32_t rank) const {
+    Schedule s = tables_[rank].schedule(1);
+    s.push_workers = push_workers_;
+    return s;
+  }
+  void set_push_workers(int32_t workers) { push_workers_ = workers; }
   Topology topology() const { return topology_.view(); }
   int32_t size() const { return topology_.view().ranks; }
 
  private:
   TopologyTables topology_;
   std::vector<ScheduleTables> tables_;
+  int32_t push_workers_ = 1;
 };
 
 using ChunkAt = std::tuple<int32_t, int32_t, int32_t>;  // receiver, source, chunk
@@ -53,9 +59,11 @@ std::map<ChunkAt, std::vector<std::string>> deliveries(const Ranks& ranks) {
   for (int32_t r = 0; r < ranks.size(); ++r) {
     const Schedule s = ranks.at(r);
     CopyWork copy;
-    for (PushRole role(s); role.next(copy);) {
-      by[{copy.to.value, r, copy.chunk.chunk.value}].push_back("push");
-      EXPECT_EQ(role.publish(copy, 0).word, s.buffers.shard_arrived(copy.chunk));
+    for (int32_t worker = 0; worker < s.push_workers; ++worker) {
+      for (PushRole role(s, worker); role.next(copy);) {
+        by[{copy.to.value, r, copy.chunk.chunk.value}].push_back("push");
+        EXPECT_EQ(role.publish(copy, 0).word, s.buffers.shard_arrived(copy.chunk));
+      }
     }
     for (ForwardRole role(s); role.next(copy);) {
       by[{copy.to.value, copy.chunk.source.value, copy.chunk.chunk.value}].push_back("forward");
@@ -129,6 +137,15 @@ TEST(AgGemmSchedule, OwnRowsAreComputedFirstAndRemoteRowsLast) {
     const int32_t neighbour = r ^ 1;
     EXPECT_EQ(std::set<int32_t>(sources.begin(), sources.begin() + 4), std::set<int32_t>{r});
     EXPECT_EQ(std::set<int32_t>(sources.begin() + 4, sources.begin() + 8), std::set<int32_t>{neighbour});
+  }
+}
+
+TEST(AgGemmSchedule, SeveralPushWorkersDeliverTogetherWhatOneDelivers) {
+  Ranks ranks({3, 2}, {20, 0, 7, 33, 1}, 4);
+  const auto by_one = deliveries(ranks);
+  for (const int32_t workers : {2, 3, 40}) {
+    ranks.set_push_workers(workers);
+    EXPECT_EQ(deliveries(ranks), by_one) << workers << " push workers";
   }
 }
 
