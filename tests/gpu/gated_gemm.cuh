@@ -6,6 +6,7 @@
 #include "device/tile/flag_gate.cuh"
 #include "device/tile/gemm.cuh"
 #include "device/tile/gemm_kernel.cuh"
+#include "device/tile/tile_launch.cuh"
 
 #include <algorithm>
 #include <cstring>
@@ -67,18 +68,7 @@ inline void launch_gated(const Gemm& gemm, const WaitLimits& limits, const uint6
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, gemm.form().shared_bytes),
              "asking for shared memory");
   GatedParameters parameters{gemm.parameters(), limits, flags};
-  void* arguments[] = {&parameters};
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {static_cast<unsigned>(gemm.form().cluster_ctas()), 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(gemm.ctas()));
-  config.blockDim = dim3(kGemmThreads);
-  config.dynamicSmemBytes = static_cast<size_t>(gemm.form().shared_bytes);
-  config.stream = stream;
-  config.attrs = &cluster;
-  config.numAttrs = gemm.form().cluster_ctas() > 1 ? 1 : 0;
-  check_cuda(cudaLaunchKernelExC(&config, kernel, arguments), "launching the gated GEMM");
+  launch_tile_kernel(kernel, gemm.form(), gemm.ctas(), &parameters, stream);
 }
 
 }  // namespace tilewire

@@ -33,6 +33,15 @@ TILEWIRE_DEVICE void store_shared(uint32_t address, uint32_t value) {
   asm volatile("st.volatile.shared::cta.u32 [%0], %1;" ::"r"(address), "r"(value) : "memory");
 }
 
+TILEWIRE_DEVICE void store_shared_float(uint32_t address, float value) {
+  asm volatile("st.volatile.shared::cta.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
+}
+TILEWIRE_DEVICE float2 load_shared_pair(uint32_t address) {
+  float2 pair;
+  asm volatile("ld.volatile.shared::cta.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(address) : "memory");
+  return pair;
+}
+
 // All threads of the cluster, whole warps. Relaxed: it publishes no data (the release form is a full memory barrier).
 TILEWIRE_DEVICE void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
 TILEWIRE_DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }

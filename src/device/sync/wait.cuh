@@ -45,11 +45,18 @@ class Waiter {
       if (polls % kPollsPerLook != 0) continue;
       if (ptx::load_relaxed_sys(limits_.abort_word) != 0) break;
       if (ptx::global_timer_ns() - begin_ns <= limits_.timeout_ns) continue;
-      record(word, least, seen);
+      give_up(FaultKind::deadline, word, least, seen);
       break;
     }
     has_given_up_ = true;
     return false;
+  }
+
+  // For a thread that found something else wrong: it leaves the record, and the abort word ends the waits of the
+  // others.
+  TILEWIRE_DEVICE void give_up(FaultKind kind, uint64_t word, uint64_t expected, uint64_t seen) {
+    has_given_up_ = true;
+    record(kind, word, expected, seen);
   }
 
   TILEWIRE_DEVICE bool has_given_up() const { return has_given_up_; }
@@ -59,10 +66,11 @@ class Waiter {
 
   // Who sets the abort word writes the record. (The claim is in device memory, since a GPU behind PCIe has no atomics
   // on host memory.)
-  TILEWIRE_DEVICE void record(uint64_t word, Epoch expected, Epoch seen) const {
+  TILEWIRE_DEVICE void record(FaultKind kind, uint64_t word, uint64_t expected, uint64_t seen) const {
     auto* abort_word = reinterpret_cast<unsigned long long*>(limits_.abort_word);
     if (atomicCAS(abort_word, 0ull, 1ull) != 0) return;
     FaultRecord* fault = limits_.fault;
+    fault->kind = kind;
     fault->op = limits_.op;
     fault->rank = limits_.rank;
     fault->role = role_;
@@ -84,6 +92,14 @@ TILEWIRE_DEVICE bool consume(Waiter& waiter, const uint64_t* flag, uint64_t word
   const bool is_here = waiter.wait(flag, word, least);
   ptx::fence_async_global();
   return is_here;
+}
+
+// By a whole warp: whether all lanes have what they waited for. What one lane acquired the others may read after this;
+// who reads through the copy engine fences first.
+TILEWIRE_DEVICE bool all_here(const Waiter& waiter) {
+  const bool all = __all_sync(0xffffffff, !waiter.has_given_up());
+  __syncwarp();
+  return all;
 }
 
 // By the thread that issued the copies, or after a barrier with all who wrote. `flag` may lie in a peer's memory.

@@ -4,6 +4,8 @@
 #include "device/ptx/wgmma.cuh"
 #include "device/tile/store.cuh"
 
+#include <utility>
+
 namespace tilewire {
 
 // The turns of two warpgroups of which one computes while the other stores. They keep the stages in order, too: without
@@ -57,15 +59,15 @@ TILEWIRE_DEVICE bool next_own(Role& role, typename Role::Work& w, uint32_t other
   return role.next(w);
 }
 
-// kMayGiveUp: that of the loader's gate.
-template <class Config, bool kMayGiveUp, class Maps, class Role>
+// kMayGiveUp: a gate may mark tiles. `epilogue`: see store.cuh.
+template <class Config, bool kMayGiveUp, class Maps, class Role, class Epilogue>
 TILEWIRE_DEVICE void compute_tiles(const SharedTiles<typename Config::Form>& shared, const Maps& maps, Role role,
-                                   uint32_t group, int32_t stages_per_tile) {
+                                   const Epilogue& epilogue, uint32_t group, int32_t stages_per_tile) {
   using Form = typename Config::Form;
   using Plan = FormPlan<Form>;
   const int32_t group_row = Form::kIsPingPong ? 0 : static_cast<int32_t>(group) * Plan::kGroupRows;
   PipelineConsumer<Form::kStages, Plan::kClusterCtas> pipe(shared.barriers());
-  TileStore<Config> store(shared, group);
+  TileStore<Config, Epilogue> store(shared, group);
   const Turn<Form::kIsPingPong> turn(group);
   uint32_t others = Form::kIsPingPong ? group : 0;
   for (typename Role::Work w; next_own(role, w, others); others = Form::kIsPingPong ? 1 : 0) {
@@ -83,10 +85,14 @@ TILEWIRE_DEVICE void compute_tiles(const SharedTiles<typename Config::Form>& sha
     pipe.release();
     const uint32_t mark = kMayGiveUp ? shared.mark() : 0;
     const TileOrigin at = shared.origin(w);
-#pragma unroll
-    for (int32_t block = 0; block < Plan::kGroupBlocks; ++block) {
-      store.store_block(sums[block], &maps.d[w.columns.weight], {at.row + group_row + block * kMmaRows, at.col}, mark);
+    store.stage_addends(epilogue, w, at.col);
+    // No loop: its index must be known when registers are given out.
+    [&]<int32_t... kBlock>(std::integer_sequence<int32_t, kBlock...>) {
+      (store.store_block(sums[kBlock], &maps.d[w.columns.weight], {at.row + group_row + kBlock * kMmaRows, at.col},
+                         mark),
+       ...);
     }
+    (std::make_integer_sequence<int32_t, Plan::kGroupBlocks>{});
   }
   store.finish();
 }

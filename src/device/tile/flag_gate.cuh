@@ -5,23 +5,22 @@
 
 namespace tilewire {
 
-// Of the loading thread. `flags` is the flag area of the own rank, one word each.
+// See OpenGate of load.cuh. `flags` is the flag area of the own rank, one word each.
 class FlagGate {
  public:
-  static constexpr bool kMayGiveUp = true;
+  static constexpr bool kWaits = true;
 
   TILEWIRE_DEVICE FlagGate(const WaitLimits& limits, const uint64_t* flags, int32_t role)
       : waiter_(limits, role), flags_(flags), epoch_(limits.epoch) {}
 
-  // False from the first wait on that was given up.
+  // By a whole warp, the words shared out among its lanes. False in all lanes from the first wait on that one gave up.
   template <class Role>
   TILEWIRE_DEVICE bool pass(const Role& role, const typename Role::Work& w) {
-    for (int32_t i = 0; i < w.needs; ++i) {
+    for (int32_t i = static_cast<int32_t>(threadIdx.x % 32); i < w.needs; i += 32) {
       const auto need = role.need(w, i);
       waiter_.wait(flags_ + need.word, need.word, epoch_ - static_cast<Epoch>(need.lag));
     }
-    ptx::fence_async_global();
-    return !waiter_.has_given_up();
+    return all_here(waiter_);
   }
 
  private:

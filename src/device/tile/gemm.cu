@@ -1,8 +1,8 @@
 #include "device/tile/gemm.cuh"
 
-#include "device/cuda_check.cuh"
 #include "device/tile/gemm_entries.h"
 #include "device/tile/gemm_kernel.cuh"
+#include "device/tile/tile_launch.cuh"
 
 #include <tilewire/error.h>
 
@@ -21,13 +21,6 @@ constexpr std::array kForms = {form_numbers<Cooperative128x256>(), form_numbers<
 constexpr std::array<GemmEntry, kForms.size()> kEntries = {cooperative_128x256_entry, ping_pong_128x192_entry,
                                                            ping_pong_128x128_entry, ping_pong_64x128_entry};
 
-int32_t sm_count() {
-  int device = 0, sms = 0;
-  check_cuda(cudaGetDevice(&device), "asking for the current GPU");
-  check_cuda(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "counting the SMs");
-  return sms;
-}
-
 void check_shapes(const GemmProblem& p) {
   const int64_t b_cols = p.is_b_n_major ? p.b.cols : p.b.rows, b_depth = p.is_b_n_major ? p.b.rows : p.b.cols;
   if (p.a.cols == b_depth && p.d.rows == p.a.rows && p.d.cols == b_cols && p.a.type == p.b.type &&
@@ -41,41 +34,6 @@ void check_shapes(const GemmProblem& p) {
                                             .values = "a " + text(p.a) + ", b " + text(p.b) + ", d " + text(p.d),
                                             .limit = p.is_b_n_major ? "a [M, K], b [K, N], d [M, N] of one type"
                                                                     : "a [M, K], b [N, K], d [M, N] of one type"});
-}
-
-struct Launch {
-  cudaLaunchConfig_t config{};
-  cudaLaunchAttribute cluster{};
-
-  Launch(const FormNumbers& form, int32_t ctas, cudaStream_t stream) {
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {static_cast<unsigned>(form.cluster_ctas()), 1, 1};
-    config.gridDim = dim3(static_cast<unsigned>(ctas));
-    config.blockDim = dim3(kGemmThreads);
-    config.dynamicSmemBytes = static_cast<size_t>(form.shared_bytes);
-    config.stream = stream;
-    config.attrs = &cluster;
-    config.numAttrs = form.cluster_ctas() > 1 ? 1 : 0;
-  }
-  Launch(const Launch&) = delete;
-  Launch& operator=(const Launch&) = delete;
-};
-
-// Clusters that run at once. Fewer than SMs / size where SMs of a group do not fill a cluster; a persistent grid with
-// one cluster more takes twice the time.
-int32_t clusters_at_once(const void* kernel, const FormNumbers& form) {
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, form.shared_bytes),
-             "asking for the shared memory of the GEMM");
-  int count = 0;
-  if (form.cluster_ctas() == 1) {
-    check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, kernel, kGemmThreads,
-                                                             static_cast<size_t>(form.shared_bytes)),
-               "asking how many CTAs fit");
-    return count * sm_count();
-  }
-  const Launch launch(form, sm_count() / form.cluster_ctas() * form.cluster_ctas(), nullptr);
-  check_cuda(cudaOccupancyMaxActiveClusters(&count, kernel, &launch.config), "asking how many clusters fit");
-  return count;
 }
 
 }  // namespace
@@ -112,7 +70,7 @@ void Gemm::plan_tiles(const GemmProblem& problem, int64_t depth) {
   tiles_.work_cols = work_cols;
   tiles_.cols = problem.d.cols;
   stages_per_tile_ = blocks(depth, kStageDepth);
-  tiles_.workers = static_cast<int32_t>(std::min<int64_t>(tiles_.grid.tiles(), clusters_at_once(kernel_, *form_)));
+  tiles_.workers = static_cast<int32_t>(std::min<int64_t>(tiles_.grid.tiles(), prepare_tile_kernel(kernel_, *form_)));
   if (tiles_.workers < 1) {
     throw Error(ErrorKind::unavailable, {.what = "the GEMM kernel does not fit this GPU", .values = form_->name});
   }
@@ -123,9 +81,7 @@ GemmParameters Gemm::parameters() const { return {{a_, {b_}, {d_}}, tiles_, stag
 
 void Gemm::launch(cudaStream_t stream) const {
   GemmParameters parameters = this->parameters();
-  void* arguments[] = {&parameters};
-  const Launch launch(*form_, ctas_, stream);
-  check_cuda(cudaLaunchKernelExC(&launch.config, kernel_, arguments), std::string("launching ") + form_->name);
+  launch_tile_kernel(kernel_, *form_, ctas_, &parameters, stream);
 }
 
 }  // namespace tilewire

@@ -20,24 +20,6 @@ struct GemmParameters {
   int32_t stages_per_tile;  // at least 1
 };
 
-// For inputs that are there when the kernel starts.
-struct OpenGate {
-  static constexpr bool kMayGiveUp = false;
-  template <class Role>
-  TILEWIRE_DEVICE bool pass(const Role&, const typename Role::Work&) const {
-    return true;
-  }
-};
-
-template <int kWeights>
-TILEWIRE_DEVICE void prefetch_maps(const TileMaps<kWeights>& maps) {
-  ptx::prefetch_tensor_map(&maps.a);
-  for (int32_t weight = 0; weight < kWeights; ++weight) {
-    ptx::prefetch_tensor_map(&maps.b[weight]);
-    ptx::prefetch_tensor_map(&maps.d[weight]);
-  }
-}
-
 // Barriers are ready and known to the whole cluster when this returns.
 template <class Form>
 TILEWIRE_DEVICE void enter_tiles(const SharedTiles<Form>& shared) {
@@ -45,6 +27,7 @@ TILEWIRE_DEVICE void enter_tiles(const SharedTiles<Form>& shared) {
   if (threadIdx.x == 0) {
     shared.clear_mark();
     shared.barriers().init(Plan::kStageReleases);
+    shared.permits().init(1);
   }
   __syncwarp();
   if constexpr (Plan::kClusterCtas > 1) {
@@ -66,19 +49,23 @@ TILEWIRE_DEVICE void leave_tiles() {
 }
 
 // The loading and the computing roles of a kernel of kGemmThreads threads, from entry to exit.
-template <class Config, class Maps, class Role, class Gate>
+template <class Config, class Maps, class Role, class Gate, class Epilogue = PlainEpilogue>
 TILEWIRE_DEVICE void run_gemm_roles(const SharedTiles<typename Config::Form>& shared, const Maps& maps,
-                                    const Role& role, const Gate& gate, int32_t stages_per_tile) {
+                                    const Role& role, const Gate& gate, int32_t stages_per_tile,
+                                    const Epilogue& epilogue = {}) {
   const uint32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroupThreads, 0);
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-  if (threadIdx.x == 32) prefetch_maps(maps);
+  if (threadIdx.x == 32) maps.prefetch();
   enter_tiles(shared);
   if (warpgroup == 0) {
     ptx::lower_registers<kLoaderRegisters>();
-    if (warp == 0 && ptx::elect_one()) load_tiles<Config>(shared, maps, role, gate, stages_per_tile);
+    if (warp == 0 && ptx::elect_one()) load_tiles<Config, Gate::kWaits>(shared, maps, role, stages_per_tile);
+    if constexpr (Gate::kWaits) {
+      if (warp == 1) pass_gate(shared, role, gate);
+    }
   } else {
     ptx::raise_registers<kComputeRegisters>();
-    compute_tiles<Config, Gate::kMayGiveUp>(shared, maps, role, warpgroup - 1, stages_per_tile);
+    compute_tiles<Config, Gate::kWaits>(shared, maps, role, epilogue, warpgroup - 1, stages_per_tile);
   }
   leave_tiles<typename Config::Form>();
 }

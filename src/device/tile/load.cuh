@@ -1,6 +1,7 @@
-// The loader: fills the stages of tile after tile, by one thread.
+// The loader: fills the stages of tile after tile, by one thread; and the warp that waits for its inputs.
 #pragma once
 
+#include "device/ptx/memory_order.cuh"
 #include "device/ptx/tma.cuh"
 #include "device/tile/shared_tiles.cuh"
 
@@ -44,16 +45,43 @@ TILEWIRE_DEVICE void load_b(const SharedTiles<Form>& shared, const CUtensorMap* 
   }
 }
 
-// `gate.pass(role, work)` returns when what the work needs is there, or false when that will not come: then the stages
-// are filled all the same, so that nobody is left waiting, and the tile is marked.
-// A gate that always passes says so by kMayGiveUp = false.
-template <class Config, class Maps, class Role, class Gate>
+// What waits for the inputs of a loader that arrive while the kernel runs. A warp of its own passes the gate, some
+// works ahead, so that a look at a flag costs the loader nothing.
+//   kWaits                  false: everything is there from the start, and no such warp is needed
+//   bool pass(role, work)   by a whole warp: returns in all lanes when what the work needs is there, or false when that
+//                           will not come: the stages are filled all the same, so that nobody is left waiting, and the
+//                           tile is marked
+struct OpenGate {
+  static constexpr bool kWaits = false;
+};
+
+template <class Form, class Role, class Gate>
+TILEWIRE_DEVICE void pass_gate(const SharedTiles<Form>& shared, Role role, Gate gate) {
+  PermitRing permits(shared.permits());
+  const bool is_giver = threadIdx.x % 32 == 0;
+  for (typename Role::Work w; role.next(w);) {
+    permits.wait_room();
+    const bool is_here = gate.pass(role, w);
+    if (is_giver && !is_here) shared.set_marks();
+    if (is_giver) {
+      permits.give();
+    } else {
+      permits.skip();
+    }
+  }
+}
+
+template <class Config, bool kWaits, class Maps, class Role>
 TILEWIRE_DEVICE void load_tiles(const SharedTiles<typename Config::Form>& shared, const Maps& maps, Role role,
-                                Gate gate, int32_t stages_per_tile) {
+                                int32_t stages_per_tile) {
   using Form = typename Config::Form;
   PipelineProducer<Form::kStages> pipe(shared.barriers());
+  PermitRing permits(shared.permits());
   for (typename Role::Work w; role.next(w);) {
-    if (!gate.pass(role, w)) shared.set_marks();
+    if constexpr (kWaits) {
+      permits.take();
+      ptx::fence_async_global();
+    }
     const TileOrigin at = shared.origin(w);
     for (int32_t step = 0; step < stages_per_tile; ++step) {
       const auto slot = pipe.acquire(FormPlan<Form>::kStageBytes);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "device/ptx/cluster.cuh"
+#include "device/ptx/tma.cuh"
+#include "device/sync/permit_ring.cuh"
 #include "device/sync/pipeline.cuh"
 #include "device/tile/tile_form.h"
 
@@ -15,6 +17,31 @@ struct TileMaps {
   CUtensorMap a;
   CUtensorMap b[kWeights];
   CUtensorMap d[kWeights];
+
+  TILEWIRE_DEVICE void prefetch() const {
+    ptx::prefetch_tensor_map(&a);
+    for (int32_t weight = 0; weight < kWeights; ++weight) {
+      ptx::prefetch_tensor_map(&b[weight]);
+      ptx::prefetch_tensor_map(&d[weight]);
+    }
+  }
+};
+
+// The same for a kernel that chooses A when it runs.
+struct TileMapView {
+  const CUtensorMap& a;
+  const CUtensorMap* b;
+  const CUtensorMap* d;
+  int32_t weights;  // 0: no map is used
+
+  TILEWIRE_DEVICE void prefetch() const {
+    if (weights == 0) return;
+    ptx::prefetch_tensor_map(&a);
+    for (int32_t weight = 0; weight < weights; ++weight) {
+      ptx::prefetch_tensor_map(b + weight);
+      ptx::prefetch_tensor_map(d + weight);
+    }
+  }
 };
 
 struct TileOrigin {
@@ -35,6 +62,13 @@ class SharedTiles {
   TILEWIRE_DEVICE uint32_t b(uint32_t stage) const { return a(stage) + Plan::kABytes; }
   TILEWIRE_DEVICE uint32_t box(uint32_t group, uint32_t box) const {
     return base_ + Plan::kBoxOffset + (group * Plan::kBoxes + box) * Plan::kBoxBytes;
+  }
+  TILEWIRE_DEVICE uint32_t addends(uint32_t group) const {
+    return base_ + Plan::kAddendOffset + group * Plan::kAddendBytes;
+  }
+  TILEWIRE_DEVICE PipelineBarriers<kPermits> permits() const {
+    static_assert(PipelineBarriers<kPermits>::kBytes == Plan::kPermitBytes);
+    return {base_ + Plan::kPermitOffset};
   }
   TILEWIRE_DEVICE PipelineBarriers<Form::kStages> barriers() const { return {base_ + Plan::kBarrierOffset}; }
 

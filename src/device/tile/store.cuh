@@ -33,7 +33,20 @@ TILEWIRE_DEVICE uint32_t pack_pair(float low, float high) {
   return bits;
 }
 
-template <class Config>
+// What is added to sums before they are rounded, one value a column: nothing.
+struct PlainEpilogue {
+  static constexpr bool kMayAdd = false;
+  template <class Work>
+  TILEWIRE_DEVICE bool adds(const Work&) const {
+    return false;
+  }
+  template <class Work>
+  TILEWIRE_DEVICE float addend(const Work&, int32_t) const {
+    return 0;
+  }
+};
+
+template <class Config, class Epilogue>
 class TileStore {
  public:
   using Form = typename Config::Form;
@@ -42,13 +55,25 @@ class TileStore {
 
   TILEWIRE_DEVICE TileStore(const SharedTiles<Form>& shared, uint32_t group) : shared_(shared), group_(group) {}
 
+  // Before the blocks of a tile whose first column is `col`. They are read behind the barrier of the first box.
+  template <class Work>
+  TILEWIRE_DEVICE void stage_addends(const Epilogue& epilogue, const Work& w, int32_t col) {
+    if constexpr (Epilogue::kMayAdd) {
+      adds_ = epilogue.adds(w);
+      if (!adds_) return;
+      for (int32_t i = static_cast<int32_t>(threadIdx.x % kWarpgroupThreads); i < Form::kCols; i += kWarpgroupThreads) {
+        ptx::store_shared_float(shared_.addends(group_) + 4 * i, epilogue.addend(w, col + i));
+      }
+    }
+  }
+
   // One block of 64 rows whose first element belongs at `at`. Past the edges of the output nothing is written. `mark`:
   // bits that are set in every pair of values.
   TILEWIRE_DEVICE void store_block(const float (&block)[Form::kCols / 2], const CUtensorMap* map, TileOrigin at,
                                    uint32_t mark) {
 #pragma unroll
     for (int32_t i = 0; i < kBoxesPerBlock; ++i) {
-      store_box(&block[i * Form::kBoxCols / 2], map, {at.row, at.col + i * Form::kBoxCols}, mark);
+      store_box(&block[i * Form::kBoxCols / 2], map, {at.row, at.col + i * Form::kBoxCols}, mark, i * Form::kBoxCols);
     }
   }
 
@@ -60,7 +85,8 @@ class TileStore {
  private:
   TILEWIRE_DEVICE static bool is_leader() { return threadIdx.x % kWarpgroupThreads == 0; }
 
-  TILEWIRE_DEVICE void store_box(const float* values, const CUtensorMap* map, TileOrigin at, uint32_t mark) {
+  TILEWIRE_DEVICE void store_box(const float* values, const CUtensorMap* map, TileOrigin at, uint32_t mark,
+                                 uint32_t tile_col) {
     const uint32_t box = shared_.box(group_, next_box_);
     next_box_ ^= 1;
     if (is_leader()) ptx::bulk_wait_read<Plan::kBoxes - 1>();
@@ -70,7 +96,12 @@ class TileStore {
     const uint32_t line = box + row * Form::kBoxCols * kElementBytes;
 #pragma unroll
     for (uint32_t i = 0; i < Form::kBoxCols / 16; ++i) {
-      const float* v = values + 8 * i;
+      float v[8];  // two columns of every eight, in two rows
+#pragma unroll
+      for (int32_t j = 0; j < 8; ++j) v[j] = values[8 * i + j];
+      const uint32_t col = tile_col + 16 * i + lane % 4 * 2;
+      add(col, v[0], v[1], v[2], v[3]);
+      add(col + 8, v[4], v[5], v[6], v[7]);
       ptx::stmatrix_x4(line + ((2 * i + lane / 16) ^ swizzle) * 16, pack(v[0], v[1]) | mark, pack(v[2], v[3]) | mark,
                        pack(v[4], v[5]) | mark, pack(v[6], v[7]) | mark);
     }
@@ -81,11 +112,23 @@ class TileStore {
       ptx::bulk_commit();
     }
   }
+  // To values of column `col` of the tile and of the one behind it, in two rows.
+  TILEWIRE_DEVICE void add(uint32_t col, float& low, float& high, float& low_too, float& high_too) const {
+    if constexpr (Epilogue::kMayAdd) {
+      if (!adds_) return;
+      const float2 addends = ptx::load_shared_pair(shared_.addends(group_) + 4 * col);
+      low += addends.x;
+      high += addends.y;
+      low_too += addends.x;
+      high_too += addends.y;
+    }
+  }
   TILEWIRE_DEVICE static uint32_t pack(float low, float high) { return pack_pair<typename Config::Element>(low, high); }
 
   const SharedTiles<Form>& shared_;
   uint32_t group_;
   uint32_t next_box_ = 0;
+  bool adds_ = false;
 };
 
 }  // namespace tilewire

@@ -30,7 +30,9 @@ Encode find_encoder() {
   return reinterpret_cast<Encode>(function);
 }
 
-void check_matrix(const char* name, const DeviceMatrix& m) {
+}  // namespace
+
+void check_copyable(const char* name, const DeviceMatrix& m) {
   const auto fail = [&](const std::string& what, const std::string& values, const std::string& limit) {
     throw Error(ErrorKind::invalid_argument, {.what = std::string(name) + what, .values = values, .limit = limit});
   };
@@ -49,11 +51,9 @@ void check_matrix(const char* name, const DeviceMatrix& m) {
   }
 }
 
-}  // namespace
-
 CUtensorMap encode_tensor_map(const char* name, const DeviceMatrix& matrix, TensorBox box) {
   static const Encode encode = find_encoder();
-  check_matrix(name, matrix);
+  check_copyable(name, matrix);
   const cuuint64_t extent[2] = {static_cast<cuuint64_t>(matrix.cols), static_cast<cuuint64_t>(matrix.rows)};
   const cuuint64_t pitch[1] = {static_cast<cuuint64_t>(matrix.pitch_bytes)};
   const cuuint32_t size[2] = {static_cast<cuuint32_t>(box.cols), static_cast<cuuint32_t>(box.rows)};

@@ -24,6 +24,9 @@ struct TensorBox {
   int32_t cols;
 };
 
+// Throws Error(invalid_argument) that names the matrix when the copy engine cannot address it.
+void check_copyable(const char* name, const DeviceMatrix& matrix);
+
 // `name` stands in errors: "a". What lies outside the matrix is read as zero and not written, but for the 16 bytes in
 // which a row ends: those are written whole. Throws
 // Error(invalid_argument) for a matrix that the copy engine cannot address, Error(unavailable) without a driver.

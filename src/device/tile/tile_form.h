@@ -66,7 +66,8 @@ constexpr int32_t kLoaderRegisters = 40;
 constexpr int32_t kComputeRegisters = 232;
 constexpr int32_t kMaxSharedBytes = 232448;
 
-// What follows from a form. Shared memory: stages (A, then B) | boxes of the epilogue | barriers | mark.
+// What follows from a form. Shared memory: stages (A, then B) | boxes of the epilogue | barriers | mark | what
+// is added to the columns of a tile, in fp32 | permits.
 template <class Form>
 struct FormPlan {
   static constexpr int32_t kClusterRowTiles = Form::kCluster == ClusterShape::stacked_pair ? 2 : 1;
@@ -89,7 +90,11 @@ struct FormPlan {
   static constexpr int32_t kBoxOffset = Form::kStages * kStageBytes;
   static constexpr int32_t kBarrierOffset = kBoxOffset + kComputeGroups * kBoxes * kBoxBytes;
   static constexpr int32_t kMarkOffset = kBarrierOffset + 16 * Form::kStages;
-  static constexpr int32_t kSharedBytes = kMarkOffset + 16;
+  static constexpr int32_t kAddendOffset = kMarkOffset + 16;
+  static constexpr int32_t kAddendBytes = Form::kCols * 4;  // of each warpgroup
+  static constexpr int32_t kPermitOffset = kAddendOffset + kComputeGroups * kAddendBytes;
+  static constexpr int32_t kPermitBytes = 32;
+  static constexpr int32_t kSharedBytes = kPermitOffset + kPermitBytes;
 
   static_assert(Form::kRows == kGroupsPerTile * kGroupBlocks * kMmaRows);
   static_assert(Form::kCols % Form::kBoxCols == 0 && Form::kCols % 64 == 0);

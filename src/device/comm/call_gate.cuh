@@ -1,0 +1,62 @@
+// The gate of every role of a call: waits for the words that a piece of work needs, and holds the records of other
+// ranks against the own one before anything of theirs is used.
+#pragma once
+
+#include "device/comm/call_view.cuh"
+
+namespace tilewire {
+
+// By a whole warp throughout: the words are shared out among its lanes, and all lanes get the same answer.
+class CallGate {
+ public:
+  static constexpr bool kWaits = true;
+
+  TILEWIRE_DEVICE CallGate(const CallSpace& space, int32_t role) : space_(space), waiter_(space.view().limits, role) {}
+
+  // False from the first wait on that was given up.
+  template <class Role>
+  TILEWIRE_DEVICE bool pass(const Role& role, const typename Role::Work& w) {
+    for (int32_t i = static_cast<int32_t>(threadIdx.x % 32); i < w.needs; i += 32) pass_word(role.need(w, i));
+    return all_here(waiter_);
+  }
+
+  // Until the first `ctas` CTAs of this rank have finished.
+  TILEWIRE_DEVICE bool pass_finished(int32_t ctas) {
+    for (int32_t cta = static_cast<int32_t>(threadIdx.x % 32); cta < ctas; cta += 32) {
+      waiter_.wait(space_.view().finished + cta, kFinishedWord + cta, space_.frame().epoch);
+    }
+    return all_here(waiter_);
+  }
+
+ private:
+  TILEWIRE_DEVICE void pass_word(Need need) {
+    const bool is_record = space_.frame().arena.flags.is_begun(need.word);
+    if (is_record && has_checked(need.word)) return;
+    const bool is_here = waiter_.wait(space_.word(space_.frame().me, need.word), need.word,
+                                      space_.frame().epoch - static_cast<Epoch>(need.lag));
+    if (is_record && is_here) check_record(need.word);
+  }
+
+  // A begun word needs no second look of a lane in a call.
+  TILEWIRE_DEVICE bool has_checked(uint32_t word) const { return word < kRemembered && (checked_ >> word & 1) != 0; }
+  TILEWIRE_DEVICE void check_record(uint32_t word) {
+    const Rank me = space_.frame().me, peer{static_cast<int32_t>(word)};
+    const CallRecord& own = space_.view().record;
+    const CallRecord seen = *space_.record(me, peer);
+    if (seen.agreed_hash != own.agreed_hash) {
+      waiter_.give_up(FaultKind::mismatch, word, own.agreed_hash, seen.agreed_hash);
+    } else if (seen.sequence != own.sequence) {
+      waiter_.give_up(FaultKind::mismatch, word, own.sequence, seen.sequence);
+    } else if (word < kRemembered) {
+      checked_ |= uint64_t{1} << word;
+    }
+  }
+
+  static constexpr uint32_t kRemembered = 64;
+
+  CallSpace space_;
+  Waiter waiter_;
+  uint64_t checked_ = 0;
+};
+
+}  // namespace tilewire

@@ -1,0 +1,60 @@
+#include "device/tile/tile_launch.cuh"
+
+#include "device/cuda_check.cuh"
+
+#include <string>
+
+namespace tilewire {
+
+namespace {
+
+struct Launch {
+  cudaLaunchConfig_t config{};
+  cudaLaunchAttribute cluster{};
+
+  Launch(const FormNumbers& form, int32_t ctas, cudaStream_t stream) {
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {static_cast<unsigned>(form.cluster_ctas()), 1, 1};
+    config.gridDim = dim3(static_cast<unsigned>(ctas));
+    config.blockDim = dim3(kGemmThreads);
+    config.dynamicSmemBytes = static_cast<size_t>(form.shared_bytes);
+    config.stream = stream;
+    config.attrs = &cluster;
+    config.numAttrs = form.cluster_ctas() > 1 ? 1 : 0;
+  }
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+};
+
+}  // namespace
+
+int32_t sm_count() {
+  int device = 0, sms = 0;
+  check_cuda(cudaGetDevice(&device), "asking for the current GPU");
+  check_cuda(cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device), "counting the SMs");
+  return sms;
+}
+
+int32_t prepare_tile_kernel(const void* kernel, const FormNumbers& form) {
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, form.shared_bytes),
+             std::string("asking for the shared memory of ") + form.name);
+  int count = 0;
+  if (form.cluster_ctas() == 1) {
+    check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, kernel, kGemmThreads,
+                                                             static_cast<size_t>(form.shared_bytes)),
+               "asking how many CTAs fit");
+    return count * sm_count();
+  }
+  const Launch launch(form, sm_count() / form.cluster_ctas() * form.cluster_ctas(), nullptr);
+  check_cuda(cudaOccupancyMaxActiveClusters(&count, kernel, &launch.config), "asking how many clusters fit");
+  return count;
+}
+
+void launch_tile_kernel(const void* kernel, const FormNumbers& form, int32_t ctas, void* parameters,
+                        cudaStream_t stream) {
+  void* arguments[] = {parameters};
+  const Launch launch(form, ctas, stream);
+  check_cuda(cudaLaunchKernelExC(&launch.config, kernel, arguments), std::string("launching ") + form.name);
+}
+
+}  // namespace tilewire
