@@ -47,6 +47,12 @@ function(tilewire_cuda_flags target)
       $<$<BOOL:${TILEWIRE_WERROR}>:-Werror=all-warnings -Xcompiler=-Werror>>)
 endfunction()
 
+# For libraries whose kernels the budget test reads: it looks into the objects.
+function(tilewire_kernel_flags target)
+  tilewire_cuda_flags(${target})
+  target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--no-compress>)
+endfunction()
+
 # tilewire_cuda_test(schedule_device_test SOURCES schedule_device_test.cu DEPENDS tilewire_schedule): a program with its
 # own main(), built where CUDA is; nothing elsewhere. It returns 0 for a pass and 77 when it needs a GPU and there is
 # none (shown as skipped).

@@ -1,0 +1,277 @@
+#include "ops/ag_gemm/kernel.h"
+
+#include "base/bytes.h"
+#include "device/cuda_check.cuh"
+#include "device/tile/tile_launch.cuh"
+#include "executor/matrix_checks.h"
+#include "ops/ag_gemm/device_entries.h"
+#include "ops/ag_gemm/kernel.cuh"
+
+#include <tilewire/error.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+namespace tilewire::ag_gemm {
+
+namespace {
+
+constexpr int64_t kRasterRows = 2048;  // of one rank alone, see device/tile/gemm.cu
+constexpr int32_t kFaultOp = 1;        // of this op in fault records
+
+constexpr std::array kEntries = {
+    FusedEntry{form_numbers<Cooperative128x256>(), fused_cooperative_128x256},
+    FusedEntry{form_numbers<PingPong128x192>(), fused_ping_pong_128x192},
+    FusedEntry{form_numbers<PingPong64x128>(), fused_ping_pong_64x128},
+};
+
+[[noreturn]] void refuse(const std::string& what, const std::string& values, const std::string& limit) {
+  refuse_argument(kCallName, what, values, limit);
+}
+
+const FusedEntry& entry_of(const PlanChoice& choice) {
+  for (const FusedEntry& entry : kEntries) {
+    if (entry.form.work_rows() == choice.tile_rows && entry.form.work_cols() == choice.tile_cols) return entry;
+  }
+  refuse("no kernel has tiles of this plan",
+         "tile_rows = " + std::to_string(choice.tile_rows) + ", tile_cols = " + std::to_string(choice.tile_cols),
+         "those of a form: 256x256, 256x192, 64x128");
+}
+
+void check_problem(const Problem& p, const FusedPlan& plan, const PlanContext& context, const FormNumbers& form) {
+  if (context.topology.nodes > 1) refuse("a kernel reaches one node only", "", "ranks of one node");
+  if (p.k < 1) refuse("k is 0", "", "K = 0 needs no kernel: the result is the bias or zeros");
+  if (p.dtype == DataType::fp32) refuse("a has elements of 32 bits", "fp32", "bf16 or fp16");
+  if (p.out_dtype != p.dtype) refuse("out has another dtype than a", to_string(p.out_dtype), to_string(p.dtype));
+  if (p.wants_gathered) refuse("the gathered rows are not copied by a kernel", "", "use FusedKernel::gathered()");
+  if (static_cast<int64_t>(p.cols.size()) > ColumnMap::kMaxWeights) {
+    refuse("there are too many weights", std::to_string(p.cols.size()), std::to_string(ColumnMap::kMaxWeights));
+  }
+  if (plan.push_ctas < 1 || plan.push_ctas % form.cluster_ctas() != 0) {
+    refuse("push_ctas does not fit the form", std::to_string(plan.push_ctas),
+           "a positive multiple of " + std::to_string(form.cluster_ctas()));
+  }
+}
+
+std::string size_text(int64_t rows, int64_t cols, DataType type) {
+  return std::string(to_string(type)) + " [" + std::to_string(rows) + ", " + std::to_string(cols) + "]";
+}
+
+void check_operand(const std::string& name, const DeviceMatrix& m, int64_t rows, int64_t cols, DataType type) {
+  if (m.rows != rows || m.cols != cols || m.type != type) {
+    refuse(name + " does not fit the problem", size_text(m.rows, m.cols, m.type), size_text(rows, cols, type));
+  }
+  if (rows > 0 && cols > 0) check_copyable(name.c_str(), m);
+}
+
+void check_count(const char* name, size_t count, size_t weights) {
+  if (count == weights) return;
+  refuse(std::string("there must be one ") + name + " for each weight", std::to_string(count), std::to_string(weights));
+}
+
+// Tables of the schedule and of the arenas, in one piece of device memory.
+class DeviceTables {
+ public:
+  DeviceTables() = default;
+  DeviceTables(const DeviceTables&) = delete;
+  DeviceTables& operator=(const DeviceTables&) = delete;
+  ~DeviceTables() { cudaFree(base_); }
+
+  template <class T>
+  size_t add(const T* host, size_t count) {
+    static_assert(alignof(T) <= 8);
+    const size_t at = bytes_.size();
+    const auto* from = reinterpret_cast<const std::byte*>(host);
+    bytes_.insert(bytes_.end(), from, from + count * sizeof(T));
+    bytes_.resize((bytes_.size() + 7) / 8 * 8);
+    return at;
+  }
+  size_t add_zeroed(size_t bytes) {
+    const size_t at = bytes_.size();
+    bytes_.resize((at + bytes + 7) / 8 * 8);
+    return at;
+  }
+  void upload() {
+    check_cuda(cudaMalloc(&base_, bytes_.size()), "allocating the tables of a call");
+    check_cuda(cudaMemcpy(base_, bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice), "copying the tables of a call");
+  }
+  template <class T>
+  T* at(size_t offset) const {
+    return reinterpret_cast<T*>(static_cast<std::byte*>(base_) + offset);
+  }
+
+ private:
+  std::vector<std::byte> bytes_;
+  void* base_ = nullptr;
+};
+
+}  // namespace
+
+FusedPlan fused_plan(const Problem& problem, int32_t ranks, int32_t sms, int32_t push_ctas) {
+  const int64_t rows = problem.total_rows(), cols = problem.total_cols();
+  const FormNumbers* best = nullptr;
+  for (const FusedEntry& entry : kEntries) {
+    const int32_t left = sms - static_cast<int32_t>(round_up(push_ctas, entry.form.cluster_ctas()));
+    if (left < entry.form.cluster_ctas()) continue;
+    const auto clocks = [&](const FormNumbers& form) { return model_clocks(form, rows, cols, problem.k, left); };
+    if (best == nullptr || clocks(entry.form) < clocks(*best)) best = &entry.form;
+  }
+  if (best == nullptr) {
+    throw Error(ErrorKind::resource, {.what = "no SM is left to compute with",
+                                      .values = std::to_string(sms) + " SMs, " + std::to_string(push_ctas) + " push"});
+  }
+  FusedPlan plan;
+  plan.push_ctas = static_cast<int32_t>(round_up(push_ctas, best->cluster_ctas()));
+  plan.choice.tile_rows = best->work_rows();
+  plan.choice.tile_cols = best->work_cols();
+  plan.choice.workers = (sms - plan.push_ctas) / best->cluster_ctas();
+  plan.choice.raster_rows = ranks > 1 ? 1 : static_cast<int32_t>(std::max<int64_t>(1, kRasterRows / best->work_rows()));
+  return plan;
+}
+
+struct FusedKernel::State {
+  Problem problem;
+  FusedPlan plan;
+  const FusedEntry* entry;
+  const void* kernel = nullptr;
+  bool is_b_n_major;
+  std::byte* own_arena;
+  ScheduleTables tables;
+  DeviceTables device;
+  Schedule schedule;  // tables on the device; epoch 0
+  CallView call;
+  CUtensorMap gathered[2] = {};
+  int32_t ctas = 0;
+
+  State(const Problem& p, const FusedPlan& given, const PlanContext& context, const FusedRank& rank, bool n_major)
+      : problem(p),
+        plan(given),
+        entry(&entry_of(given.choice)),
+        is_b_n_major(n_major),
+        own_arena(rank.arenas.at(static_cast<size_t>(context.me.value))),
+        tables(p, check_plan(given.choice, p, context).choice, context),
+        schedule(tables.schedule(0)) {
+    const FormNumbers& form = entry->form;
+    check_problem(problem, plan, context, form);
+    kernel = entry->kernel(problem.dtype, is_b_n_major);
+    schedule.workers = static_cast<int32_t>(std::clamp<int64_t>(schedule.grid.tiles(), 1, plan.choice.workers));
+    schedule.push_workers = plan.push_ctas;
+    ctas = plan.push_ctas + schedule.workers * form.cluster_ctas();
+    const int32_t fit = prepare_tile_kernel(kernel, form) * form.cluster_ctas();
+    if (ctas > fit) {
+      throw Error(ErrorKind::resource, {.what = "the grid of the fused kernel does not fit the GPU",
+                                        .values = std::to_string(ctas) + " CTAs of " + form.name,
+                                        .limit = std::to_string(fit) + " at once"});
+    }
+    place_tables(rank, context.me);
+    for (Epoch half = 0; half < 2; ++half) {
+      if (schedule.grid.rows > 0) {
+        gathered[half] =
+            encode_tensor_map("gathered", gathered_at(half), {form.rows / form.cluster_col_tiles, kStageDepth});
+      }
+    }
+  }
+
+  void place_tables(const FusedRank& rank, Rank me) {
+    Topology& t = schedule.frame.topology;
+    const auto ranks = static_cast<size_t>(t.ranks), nodes = static_cast<size_t>(t.nodes);
+    const size_t node_of_rank = device.add(t.node_of_rank, ranks), local_of_rank = device.add(t.local_of_rank, ranks);
+    const size_t node_first = device.add(t.node_first, nodes + 1), rank_in_node = device.add(t.rank_in_node, ranks);
+    const size_t row_begin = device.add(schedule.chunks.row_begin, ranks + 1);
+    const size_t chunk_begin = device.add(schedule.chunks.chunk_begin, ranks + 1);
+    const size_t row_order = device.add(schedule.row_order, static_cast<size_t>(schedule.grid.row_blocks));
+    const size_t arenas = device.add(rank.arenas.data(), ranks);
+    const size_t finished = device.add_zeroed(static_cast<size_t>(ctas) * sizeof(uint64_t));
+    device.upload();
+    t.node_of_rank = device.at<int32_t>(node_of_rank);
+    t.local_of_rank = device.at<int32_t>(local_of_rank);
+    t.node_first = device.at<int32_t>(node_first);
+    t.rank_in_node = device.at<int32_t>(rank_in_node);
+    schedule.chunks.row_begin = device.at<int64_t>(row_begin);
+    schedule.chunks.chunk_begin = device.at<int32_t>(chunk_begin);
+    schedule.row_order = device.at<int32_t>(row_order);
+    call.arenas = device.at<std::byte*>(arenas);
+    call.finished = device.at<uint64_t>(finished);
+    call.limits = {.abort_word = reinterpret_cast<uint64_t*>(own_arena + ControlPage::kAbort),
+                   .fault = rank.fault,
+                   .timeout_ns = rank.timeout_ns,
+                   .op = kFaultOp,
+                   .rank = me.value};
+  }
+
+  DeviceMatrix gathered_at(Epoch epoch) const {
+    return {own_arena + schedule.frame.arena.half_offset(epoch) + schedule.buffers.gathered_offset(0),
+            schedule.grid.rows, problem.k, schedule.buffers.pitch_bytes, problem.dtype};
+  }
+
+  void check(const FusedOperands& o) const {
+    const size_t weights = problem.cols.size();
+    check_operand("a", o.a, problem.rows[static_cast<size_t>(schedule.me().value)], problem.k, problem.dtype);
+    check_count("b", o.b.size(), weights);
+    check_count("out", o.out.size(), weights);
+    if (!o.bias.empty()) check_count("bias", o.bias.size(), weights);
+    if (!o.bias.empty() && o.bias_type != DataType::fp32 && o.bias_type != problem.dtype) {
+      refuse("bias has a dtype of its own", to_string(o.bias_type), std::string("fp32 or ") + to_string(problem.dtype));
+    }
+  }
+
+  void place_weight(FusedParameters& to, const FusedOperands& o, size_t w) const {
+    const FormNumbers& form = entry->form;
+    const int64_t cols = problem.cols[w];
+    const std::string b = argument_name("b", w, problem.cols.size()),
+                      out = argument_name("out", w, problem.cols.size());
+    check_operand(b, o.b[w], is_b_n_major ? problem.k : cols, is_b_n_major ? cols : problem.k, problem.dtype);
+    check_operand(out, o.out[w], schedule.grid.rows, cols, problem.dtype);
+    if (!o.bias.empty()) to.bias.data[w] = o.bias[w];
+    if (schedule.grid.rows == 0) return;
+    if (cols == 0) {  // never used, but maps are prefetched
+      to.b[w] = to.d[w] = gathered[0];
+      return;
+    }
+    const int32_t b_rows = is_b_n_major ? kStageDepth : form.cols;
+    to.b[w] = encode_tensor_map(b.c_str(), o.b[w], {b_rows / form.cluster_row_tiles, kStageDepth});
+    to.d[w] = encode_tensor_map(out.c_str(), o.out[w], {kMmaRows, form.box_cols});
+  }
+};
+
+FusedKernel::FusedKernel(const Problem& problem, const FusedPlan& plan, const PlanContext& context,
+                         const FusedRank& rank, bool is_b_n_major)
+    : state_(std::make_unique<State>(problem, plan, context, rank, is_b_n_major)) {}
+FusedKernel::~FusedKernel() = default;
+FusedKernel::FusedKernel(FusedKernel&&) noexcept = default;
+FusedKernel& FusedKernel::operator=(FusedKernel&&) noexcept = default;
+
+FusedParameters FusedKernel::parameters(Epoch epoch, const CallRecord& record, const FusedOperands& operands) const {
+  const State& s = *state_;
+  s.check(operands);
+  FusedParameters p{};
+  std::copy(std::begin(s.gathered), std::end(s.gathered), p.gathered);
+  for (size_t w = 0; w < s.problem.cols.size(); ++w) s.place_weight(p, operands, w);
+  p.bias.is_fp32 = operands.bias_type == DataType::fp32;
+  p.schedule = s.schedule;
+  p.schedule.frame.epoch = epoch;
+  p.call = s.call;
+  p.call.limits.epoch = epoch;
+  p.call.record = record;
+  p.shard = {static_cast<const std::byte*>(operands.a.data), operands.a.pitch_bytes};
+  p.stages_per_tile = static_cast<int32_t>(div_up(s.problem.k, kStageDepth));
+  p.push_ctas = s.plan.push_ctas;
+  return p;
+}
+
+void FusedKernel::launch(FusedParameters& parameters, cudaStream_t stream) const {
+  launch_tile_kernel(state_->kernel, state_->entry->form, state_->ctas, &parameters, stream);
+}
+
+void FusedKernel::launch(Epoch epoch, const CallRecord& record, const FusedOperands& operands,
+                         cudaStream_t stream) const {
+  FusedParameters parameters = this->parameters(epoch, record, operands);
+  launch(parameters, stream);
+}
+
+DeviceMatrix FusedKernel::gathered(Epoch epoch) const { return state_->gathered_at(epoch); }
+int32_t FusedKernel::ctas() const { return state_->ctas; }
+const FormNumbers& FusedKernel::form() const { return state_->entry->form; }
+
+}  // namespace tilewire::ag_gemm

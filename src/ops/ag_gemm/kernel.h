@@ -1,0 +1,82 @@
+// AllGather+GEMM on the GPU of one rank: prepares and launches the fused kernel. Host code. For ranks of one node,
+// whose arenas the kernel reaches by plain pointers.
+#pragma once
+
+#include "device/sync/fault_record.h"
+#include "device/tile/tensor_map.cuh"
+#include "ops/ag_gemm/plan.h"
+#include "schedule/wire.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace tilewire {
+struct FormNumbers;
+}
+
+namespace tilewire::ag_gemm {
+
+struct FusedParameters;  // ops/ag_gemm/kernel.cuh
+
+// The part of a plan that a kernel needs: tile_rows, tile_cols are those of a form's works, workers its clusters.
+struct FusedPlan {
+  PlanChoice choice;
+  int32_t push_ctas = 2;  // SMs that only push; a multiple of the form's cluster
+};
+
+// For a rank that may take `sms` SMs: push_ctas (rounded up to whole clusters) of them push, the others compute. Throws
+// Error(resource) when nothing is left to compute with.
+FusedPlan fused_plan(const Problem& problem, int32_t ranks, int32_t sms, int32_t push_ctas);
+
+// What a rank has for all its calls.
+struct FusedRank {
+  std::vector<std::byte*> arenas;  // by rank; laid out by PlanContext::arena. The own one zeroed before the first call
+  FaultRecord* fault = nullptr;    // pinned host memory
+  uint64_t timeout_ns = 600'000'000'000;  // of each wait
+};
+
+// The caller's matrices of one call, in device memory, of the problem's dtype. Pitches are multiples of 16 bytes and
+// addresses 16-byte aligned. Rows are read up to the next 16 bytes (a) and written up to them (out).
+struct FusedOperands {
+  DeviceMatrix a;                       // [own rows, K]
+  std::span<const DeviceMatrix> b;      // one a weight: [K, N_w], or [N_w, K] without is_b_n_major
+  std::span<const DeviceMatrix> out;    // [total rows, N_w]
+  std::span<const void* const> bias;    // [N_w] each, null: none; empty: none at all
+  DataType bias_type = DataType::fp32;  // fp32, or the dtype of the problem
+};
+
+class FusedKernel {
+ public:
+  // On the current device. Does all that is slow: tables into device memory, loading of the kernel, its attributes.
+  // Throws Error(invalid_argument) naming what the kernel cannot do (K of 0, fp32, several nodes, an output of another
+  // dtype), Error(resource) when the grid does not fit the GPU.
+  FusedKernel(const Problem& problem, const FusedPlan& plan, const PlanContext& context, const FusedRank& rank,
+              bool is_b_n_major);
+  ~FusedKernel();
+  FusedKernel(FusedKernel&&) noexcept;
+  FusedKernel& operator=(FusedKernel&&) noexcept;
+
+  // Call `epoch` of the communicator; epochs rise. Asynchronous: neither allocates nor waits. Throws
+  // Error(invalid_argument) naming the operand that does not fit, Error(internal) when the launch fails. Any thread,
+  // one at a time; the device of the constructor must be current.
+  void launch(Epoch epoch, const CallRecord& record, const FusedOperands& operands, cudaStream_t stream) const;
+
+  // The two halves of launch(), for tests that change what the kernel is given.
+  FusedParameters parameters(Epoch epoch, const CallRecord& record, const FusedOperands& operands) const;
+  void launch(FusedParameters& parameters, cudaStream_t stream) const;
+
+  // The gathered rows of call `epoch`, pitch as in the arena; valid until call epoch + 2 begins anywhere.
+  DeviceMatrix gathered(Epoch epoch) const;
+  int32_t ctas() const;
+  const FormNumbers& form() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tilewire::ag_gemm

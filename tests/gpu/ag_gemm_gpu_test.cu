@@ -1,0 +1,262 @@
+// The fused AllGather+GEMM on virtual nodes of 1, 2 and 4 ranks: every element of every call bit for bit, and the ways
+// in which a call ends early. ag_gemm_gpu_test [PART OF A NAME]
+#include "fused_case.cuh"
+
+#include <tilewire/error.h>
+
+#include <chrono>
+#include <cstdlib>
+
+namespace tilewire {
+namespace {
+
+constexpr int kSkipped = 77;
+constexpr uint64_t kPatienceNs = 2'000'000'000;
+constexpr int kUnwritten = 0x11;  // no NaN, so that unfinished output can be told from what nobody wrote
+constexpr Epoch kWrap = (Epoch{1} << 32) - 3;
+
+int failures = 0;
+
+void expect(bool is_true, const char* claim) {
+  if (is_true) return;
+  ++failures;
+  std::printf("NOT TRUE: %s\n", claim);
+  std::fflush(stdout);
+}
+
+std::vector<FusedSize> sizes() {
+  const std::vector<int64_t> four{300, 0, 517, 130};
+  return {
+      {.name = "one rank", .rows = {400}, .k = 200, .cols = {320}, .ctas = 60},
+      {.name = "two ranks", .rows = {384, 256}, .k = 512, .cols = {512}, .ctas = 48},
+      {.name = "four uneven ranks, ragged", .rows = four, .k = 136, .cols = {333}},
+      {.name = "depth of no whole 16 bytes", .rows = {70, 90}, .k = 75, .cols = {100}},
+      {.name = "rows of a apart", .rows = {200, 129}, .k = 136, .cols = {130}, .a_padding = 24},
+      {.name = "weights as [K, N]", .rows = four, .k = 136, .cols = {333}, .is_b_n_major = true},
+      {.name = "fp16", .rows = four, .k = 136, .cols = {333}, .type = DataType::fp16},
+      {.name = "fp16, [K, N], bias fp16",
+       .rows = {90, 300},
+       .k = 264,
+       .cols = {77},
+       .type = DataType::fp16,
+       .is_b_n_major = true,
+       .has_bias = true,
+       .is_bias_fp32 = false},
+      {.name = "two weights, bias", .rows = {250, 301}, .k = 192, .cols = {200, 77}, .has_bias = true},
+      {.name = "two weights, one empty",
+       .rows = {250, 301},
+       .k = 192,
+       .cols = {0, 77},
+       .has_bias = true,
+       .is_bias_fp32 = false},
+      {.name = "cooperative 128x256",
+       .rows = {513, 300, 200, 64},
+       .k = 328,
+       .cols = {520},
+       .has_bias = true,
+       .tile_rows = 256,
+       .tile_cols = 256},
+      {.name = "ping-pong 128x192",
+       .rows = {513, 300, 200, 64},
+       .k = 328,
+       .cols = {520},
+       .has_bias = true,
+       .tile_rows = 256,
+       .tile_cols = 192},
+      {.name = "cooperative, [K, N]",
+       .rows = {300, 200},
+       .k = 328,
+       .cols = {520},
+       .is_b_n_major = true,
+       .tile_rows = 256,
+       .tile_cols = 256},
+      {.name = "ping-pong, [K, N], fp16",
+       .rows = {300, 200},
+       .k = 328,
+       .cols = {520},
+       .type = DataType::fp16,
+       .is_b_n_major = true,
+       .tile_rows = 256,
+       .tile_cols = 192},
+      {.name = "many pushers",
+       .rows = {300, 310},
+       .k = 136,
+       .cols = {128},
+       .chunk_rows = 8,
+       .ctas = 30,
+       .push_ctas = 8},
+      {.name = "unfused", .rows = {300, 310}, .k = 136, .cols = {128}, .is_fused = false},
+      {.name = "no rows at all", .rows = {0, 0}, .k = 64, .cols = {64}},
+      {.name = "no columns at all", .rows = {100, 20}, .k = 64, .cols = {0}},
+  };
+}
+
+void test_sizes(const std::string& part) {
+  for (const FusedSize& size : sizes()) {
+    if (size.name.find(part) == std::string::npos) continue;
+    FusedCase data(size, kWrap, kPatienceNs);
+    int64_t wrong = 0;
+    for (Epoch epoch = kWrap; epoch < kWrap + 6 && wrong == 0; ++epoch) {
+      data.run(epoch);
+      wrong += data.count_wrong(epoch);
+    }
+    if (wrong != 0) std::printf("  %lld wrong: %s\n", static_cast<long long>(wrong), size.name.c_str());
+    expect(wrong == 0, size.name.c_str());
+    std::printf("%-28s %s, %d CTAs a rank\n", size.name.c_str(), data.kernel(0).form().name, data.kernel(0).ctas());
+    std::fflush(stdout);
+  }
+}
+
+// Calls behind each other without the host between them: a rank may be a call ahead of another.
+void test_calls_in_a_row() {
+  FusedCase data({.name = "", .rows = {130, 70, 64, 1}, .k = 72, .cols = {96}}, 1, kPatienceNs);
+  constexpr Epoch kCalls = 200;
+  data.prepare(1);
+  for (Epoch epoch = 1; epoch <= kCalls; ++epoch) {
+    for (int32_t r = 0; r < data.ranks(); ++r) data.launch(r, data.parameters(r, epoch));
+  }
+  data.node().wait();
+  expect(data.count_wrong(kCalls) == 0 && data.count_wrong(kCalls - 1) == 0, "200 calls in a row");
+}
+
+double milliseconds(const std::chrono::steady_clock::time_point& begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Elements of rows [begin, end) that are not NaN, and elements elsewhere that are neither right nor NaN.
+void check_unfinished(const FusedCase& data, int32_t r, int64_t begin, int64_t end) {
+  const std::vector<uint16_t> seen = data.out(r, 0), right = data.expected(r, 0);
+  const int64_t pitch = data.out_pitch(0), n = static_cast<int64_t>(right.size()) / data.total_rows();
+  int64_t finished = 0, neither = 0;
+  for (int64_t row = 0; row < data.total_rows(); ++row) {
+    for (int64_t c = 0; c < n; ++c) {
+      const uint16_t got = seen[static_cast<size_t>(row * pitch + c)];
+      if (row >= begin && row < end) {
+        finished += got != FusedCase::kPoison;
+      } else {
+        neither += got != FusedCase::kPoison && got != right[static_cast<size_t>(row * n + c)];
+      }
+    }
+  }
+  expect(finished == 0, "output whose rows never came is NaN");
+  expect(neither == 0, "all other output is right or NaN");
+}
+
+const FusedSize kFaultSize{.name = "", .rows = {300, 320}, .k = 136, .cols = {256}};
+
+// Rank 0's pushers are told that there is one more of them, so that chunk 2 is nobody's.
+void test_withheld_chunk() {
+  FusedCase data(kFaultSize, 5, 20'000'000);
+  data.prepare(5, kUnwritten);
+  ag_gemm::FusedParameters withholding = data.parameters(0, 5);
+  withholding.schedule.push_workers = 3;
+  const auto begin = std::chrono::steady_clock::now();
+  data.launch(0, withholding);
+  data.launch(1, data.parameters(1, 5));
+  data.node().wait();
+  const double ms = milliseconds(begin);
+  const uint32_t word = data.node().layout().flags.chunk(ag_gemm::kShardArrived, Rank{0}, Chunk{2});
+  int records = 0;
+  bool is_right_word = true;
+  for (int32_t r = 0; r < 2; ++r) {
+    const FaultRecord& f = data.node().fault(r);
+    if (f.state != FaultRecord::kComplete) continue;
+    ++records;
+    is_right_word = is_right_word && f.kind == FaultKind::deadline && f.word == word && f.expected == 5 &&
+                    f.seen == 4 && f.rank == r && f.epoch == 5;
+  }
+  expect(ms >= 20 && ms < 1000, "a withheld chunk ends the call at its deadline");
+  expect(records >= 1, "somebody leaves a record");
+  expect(is_right_word, "the records name the chunk that was withheld");
+  for (int32_t r = 0; r < 2; ++r) check_unfinished(data, r, 128, 192);
+  std::printf("withheld chunk: %.1f ms, %d records\n", ms, records);
+}
+
+void test_rank_that_never_comes() {
+  FusedCase data(kFaultSize, 5, 20'000'000);
+  data.prepare(5, kUnwritten);
+  const auto begin = std::chrono::steady_clock::now();
+  data.launch(0, data.parameters(0, 5));
+  data.node().wait();
+  const FaultRecord& f = data.node().fault(0);
+  const double ms = milliseconds(begin);
+  expect(ms >= 20 && ms < 1000, "a rank that never comes ends the call at its deadline");
+  expect(f.state == FaultRecord::kComplete && f.kind == FaultKind::deadline, "and leaves a record");
+  check_unfinished(data, 0, 512, 620);  // tiles with rows of rank 1 alone
+}
+
+void test_ranks_in_different_calls() {
+  FusedCase data(kFaultSize, 5, kPatienceNs);
+  data.prepare(5, kUnwritten);
+  const auto begin = std::chrono::steady_clock::now();
+  data.launch(0, data.parameters(0, 5, {77, 1}));
+  data.launch(1, data.parameters(1, 5, {78, 1}));
+  data.node().wait();
+  expect(milliseconds(begin) < 1000, "ranks in different calls need no deadline to find out");
+  int records = 0;
+  bool is_mismatch = true;
+  for (int32_t r = 0; r < 2; ++r) {
+    const FaultRecord& f = data.node().fault(r);
+    if (f.state != FaultRecord::kComplete) continue;
+    ++records;
+    is_mismatch = is_mismatch && f.kind == FaultKind::mismatch && f.word == static_cast<uint64_t>(1 - r) &&
+                  f.expected == 77u + static_cast<uint64_t>(r) && f.seen == 78u - static_cast<uint64_t>(r);
+  }
+  expect(records >= 1 && is_mismatch, "and the record has both values");
+  check_unfinished(data, 0, 512, 620);
+}
+
+template <class Change>
+void expect_refusal(const char* name, const Change& change) {
+  const FusedCase data(kFaultSize, 5, kPatienceNs);
+  std::vector<DeviceMatrix> b{{reinterpret_cast<void*>(4096), 256, 136, 272, DataType::bf16}};
+  std::vector<DeviceMatrix> out{{reinterpret_cast<void*>(4096), 620, 256, 512, DataType::bf16}};
+  ag_gemm::FusedOperands operands{
+      .a = {reinterpret_cast<void*>(4096), 300, 136, 272, DataType::bf16}, .b = b, .out = out, .bias = {}};
+  change(operands, b[0], out[0]);
+  try {
+    (void)data.kernel(0).parameters(5, {}, operands);
+    expect(false, name);
+  } catch (const Error& e) {
+    expect(e.kind() == ErrorKind::invalid_argument && std::string(e.what()).find(name) != std::string::npos, e.what());
+  }
+}
+
+void test_refusals() {
+  expect_refusal("a does not fit", [](auto& o, auto&, auto&) { o.a.rows = 301; });
+  expect_refusal("a is misaligned", [](auto& o, auto&, auto&) { o.a.data = reinterpret_cast<void*>(4098); });
+  expect_refusal("a has a pitch", [](auto& o, auto&, auto&) { o.a.pitch_bytes = 274; });
+  expect_refusal("b does not fit", [](auto&, auto& b, auto&) { b.cols = 137; });
+  expect_refusal("out does not fit", [](auto&, auto&, auto& out) { out.type = DataType::fp16; });
+  expect_refusal("one out for each", [](auto& o, auto&, auto&) { o.out = {}; });
+}
+
+int run(const std::string& part) {
+  test_sizes(part);
+  if (part.empty() || part == "faults") {
+    test_calls_in_a_row();
+    test_withheld_chunk();
+    test_rank_that_never_comes();
+    test_ranks_in_different_calls();
+    test_refusals();
+    test_sizes("two ranks");  // the context works after faults
+  }
+  std::printf("%d claims are not true\n", failures);
+  return failures == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tilewire
+
+int main(int count, char** words) {
+  // Kernels that wait for each other: nothing may be loaded, and no stream may share a queue, while they run.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+  if (!tilewire::has_gpu()) return tilewire::kSkipped;
+  try {
+    return tilewire::run(count > 1 ? words[1] : "");
+  } catch (const std::exception& e) {
+    std::printf("FAILED: %s\n", e.what());
+    return 1;
+  }
+}

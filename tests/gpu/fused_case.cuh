@@ -1,0 +1,278 @@
+// One AllGather+GEMM of a virtual node with data coded by position: small integers that differ by place and by call, so
+// that all sums are exact and results are compared bit for bit.
+#pragma once
+
+#include "virtual_node.cuh"
+
+#include "executor/host_number.h"
+#include "ops/ag_gemm/kernel.cuh"
+#include "ops/ag_gemm/reference.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <thread>
+
+namespace tilewire {
+
+struct FusedSize {
+  std::string name;
+  std::vector<int64_t> rows;  // of each rank
+  int64_t k = 0;
+  std::vector<int64_t> cols;  // of each weight; rank r has weights of its own
+  DataType type = DataType::bf16;
+  bool is_b_n_major = false;
+  bool has_bias = false;
+  bool is_bias_fp32 = true;
+  int64_t a_padding = 0;  // elements by which rows of a are longer than a row of the gathered buffer
+  int64_t chunk_rows = 64;
+  int32_t ctas = 24;  // of each rank
+  int32_t push_ctas = 2;
+  int32_t tile_rows = 0, tile_cols = 0;  // 0: the plan chooses
+  bool is_fused = true;
+};
+
+inline int64_t padded(int64_t elements) { return (elements + 7) / 8 * 8; }
+
+class FusedCase {
+ public:
+  static constexpr uint16_t kPoison = 0xffff;
+
+  FusedCase(const FusedSize& size, Epoch first, uint64_t timeout_ns)
+      : size_(size), node_(ranks(), 64, total_rows() * padded(size.k) * 2, first) {
+    for (int32_t r = 0; r < ranks(); ++r) add_rank(r, timeout_ns);
+  }
+
+  int32_t ranks() const { return static_cast<int32_t>(size_.rows.size()); }
+  int64_t total_rows() const {
+    int64_t sum = 0;
+    for (const int64_t rows : size_.rows) sum += rows;
+    return sum;
+  }
+  const VirtualNode& node() const { return node_; }
+  const ag_gemm::FusedKernel& kernel(int32_t r) const { return ranks_[static_cast<size_t>(r)]->kernel; }
+
+  // New inputs, poison everywhere else: NaN, and `out_fill` in each byte of the results.
+  void prepare(Epoch epoch, int out_fill = 0xff) {
+    salt_ = static_cast<int64_t>(epoch % 1000);
+    node_.poison_half(epoch);
+    int64_t first_row = 0;
+    for (int32_t r = 0; r < ranks(); ++r) {
+      PerRank& rank = *ranks_[static_cast<size_t>(r)];
+      const int64_t rows = size_.rows[static_cast<size_t>(r)], pitch = a_pitch();
+      std::vector<uint16_t> a(static_cast<size_t>(std::max<int64_t>(1, rows * pitch)), kPoison);
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t i = 0; i < size_.k; ++i) a[static_cast<size_t>(row * pitch + i)] = bits(a_at(first_row + row, i));
+      }
+      upload(rank.a, a);
+      for (DeviceBuffer<uint16_t>& out : rank.out) out.fill_bytes(out_fill);
+      first_row += rows;
+    }
+    check_cuda(cudaDeviceSynchronize(), "preparing");
+  }
+
+  ag_gemm::FusedParameters parameters(int32_t r, Epoch epoch, CallRecord record = {77, 1}) const {
+    const PerRank& rank = *ranks_[static_cast<size_t>(r)];
+    const ag_gemm::FusedOperands operands{
+        .a = rank.a_view, .b = rank.b_views, .out = rank.out_views, .bias = rank.bias_views, .bias_type = bias_type()};
+    return rank.kernel.parameters(epoch, record, operands);
+  }
+  void launch(int32_t r, ag_gemm::FusedParameters parameters) const { kernel(r).launch(parameters, node_.stream(r)); }
+
+  // One call of all ranks, which are launched in another order each time.
+  void run(Epoch epoch) {
+    prepare(epoch);
+    for (int32_t i = 0; i < ranks(); ++i) {
+      const auto r = static_cast<int32_t>((static_cast<uint64_t>(i) + epoch) % static_cast<uint64_t>(ranks()));
+      launch(r, parameters(r, epoch));
+    }
+    node_.wait();
+  }
+
+  // Wrong elements of all ranks: results, what lies beside them, and the gathered rows. The first ones are printed.
+  int64_t count_wrong(Epoch epoch) {
+    int64_t wrong = 0;
+    for (int32_t r = 0; r < ranks(); ++r) {
+      const FaultRecord& f = node_.fault(r);
+      if (f.state != FaultRecord::kNone) {
+        std::printf("  rank %d left a record: kind %d role %d cta %d word %llu expected %llu seen %llu epoch %llu\n", r,
+                    static_cast<int>(f.kind), f.role, f.cta, static_cast<unsigned long long>(f.word),
+                    static_cast<unsigned long long>(f.expected), static_cast<unsigned long long>(f.seen),
+                    static_cast<unsigned long long>(f.epoch));
+        ++wrong;
+      }
+      wrong += count_wrong_gathered(r, epoch);
+      for (size_t w = 0; w < size_.cols.size(); ++w) wrong += count_wrong_out(r, w);
+    }
+    return wrong;
+  }
+
+  // Rounded as the kernel rounds, [total rows, cols].
+  std::vector<uint16_t> expected(int32_t r, size_t w) const {
+    const int64_t n = size_.cols[w], rows = total_rows();
+    std::vector<double> b(static_cast<size_t>(size_.k * n)), bias;
+    for (int64_t i = 0; i < size_.k; ++i) {
+      for (int64_t c = 0; c < n; ++c) b[static_cast<size_t>(i * n + c)] = b_at(r, w, i, c);
+    }
+    for (int64_t c = 0; size_.has_bias && c < n; ++c) bias.push_back(bias_at(r, w, c));
+    std::vector<uint16_t> y(static_cast<size_t>(rows * n));
+    constexpr int64_t kParts = 16;
+    std::vector<std::thread> threads;
+    for (int64_t part = 0; part < kParts; ++part) {
+      threads.emplace_back([&, begin = rows * part / kParts, end = rows * (part + 1) / kParts] {
+        std::vector<double> a(static_cast<size_t>((end - begin) * size_.k));
+        for (int64_t row = begin; row < end; ++row) {
+          for (int64_t i = 0; i < size_.k; ++i) a[static_cast<size_t>((row - begin) * size_.k + i)] = a_at(row, i);
+        }
+        const std::vector<double> sums = ag_gemm::reference({end - begin, size_.k, n}, a, b, bias);
+        for (size_t i = 0; i < sums.size(); ++i) y[static_cast<size_t>(begin * n) + i] = bits(sums[i]);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return y;
+  }
+  // [rows + guard, pitch]
+  std::vector<uint16_t> out(int32_t r, size_t w) const { return ranks_[static_cast<size_t>(r)]->out[w].to_host(); }
+  int64_t out_pitch(size_t w) const { return padded(size_.cols[w]) + 8; }
+
+ private:
+  static constexpr int64_t kGuardRows = 3;
+
+  struct PerRank {
+    ag_gemm::FusedKernel kernel;
+    DeviceBuffer<uint16_t> a;
+    std::vector<DeviceBuffer<uint16_t>> b, out;
+    std::vector<DeviceBuffer<float>> bias;  // bytes of whatever type
+    DeviceMatrix a_view;
+    std::vector<DeviceMatrix> b_views, out_views;
+    std::vector<const void*> bias_views;
+  };
+
+  int64_t a_pitch() const { return padded(size_.k) + size_.a_padding; }
+  DataType bias_type() const { return size_.is_bias_fp32 ? DataType::fp32 : size_.type; }
+  double a_at(int64_t row, int64_t i) const {
+    return static_cast<double>((row * 7 + i * 3 + (row ^ i) + salt_) % 9 - 4);
+  }
+  static double b_at(int32_t r, size_t w, int64_t i, int64_t c) {
+    return static_cast<double>((i * 5 + c * 11 + (i ^ c) + r * 3 + static_cast<int64_t>(w)) % 7 - 3);
+  }
+  static double bias_at(int32_t r, size_t w, int64_t c) {
+    return static_cast<double>((c * 13 + r + static_cast<int64_t>(w)) % 31 - 15) / 2;
+  }
+  uint16_t bits(double value) const {
+    const auto number = static_cast<float>(value);
+    return size_.type == DataType::bf16 ? fp32_to_bf16(number) : fp32_to_fp16(number);
+  }
+  template <class T>
+  static void upload(const DeviceBuffer<T>& to, const std::vector<T>& from) {
+    check_cuda(cudaMemcpy(to.data(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "uploading");
+  }
+
+  ag_gemm::FusedKernel make_kernel(int32_t r, uint64_t timeout_ns) {
+    const ag_gemm::Problem problem{
+        .rows = size_.rows, .k = size_.k, .dtype = size_.type, .cols = size_.cols, .out_dtype = size_.type};
+    ag_gemm::FusedPlan plan = ag_gemm::fused_plan(problem, ranks(), size_.ctas, size_.push_ctas);
+    if (size_.tile_rows != 0) {
+      plan.choice.tile_rows = size_.tile_rows;
+      plan.choice.tile_cols = size_.tile_cols;
+      plan.choice.workers = (size_.ctas - size_.push_ctas) / 2;
+    }
+    plan.choice.chunk_rows = size_.chunk_rows;
+    plan.choice.is_fused = size_.is_fused;
+    return {problem, plan, node_.context(r), node_.rank(r, timeout_ns), size_.is_b_n_major};
+  }
+
+  void add_rank(int32_t r, uint64_t timeout_ns) {
+    const int64_t rows = size_.rows[static_cast<size_t>(r)];
+    ranks_.push_back(std::make_unique<PerRank>(PerRank{make_kernel(r, timeout_ns),
+                                                       DeviceBuffer<uint16_t>(std::max<int64_t>(1, rows * a_pitch())),
+                                                       {},
+                                                       {},
+                                                       {},
+                                                       {},
+                                                       {},
+                                                       {},
+                                                       {}}));
+    PerRank& rank = *ranks_.back();
+    rank.a_view = {rank.a.data(), rows, size_.k, a_pitch() * 2, size_.type};
+    for (size_t w = 0; w < size_.cols.size(); ++w) add_weight(rank, r, w);
+  }
+
+  void add_weight(PerRank& rank, int32_t r, size_t w) {
+    const int64_t n = size_.cols[w], k = size_.k;
+    const int64_t b_rows = size_.is_b_n_major ? k : n, b_cols = size_.is_b_n_major ? n : k, pitch = padded(b_cols) + 8;
+    std::vector<uint16_t> b(static_cast<size_t>(std::max<int64_t>(1, b_rows * pitch)), kPoison);
+    for (int64_t i = 0; i < k; ++i) {
+      for (int64_t c = 0; c < n; ++c) {
+        b[static_cast<size_t>(size_.is_b_n_major ? i * pitch + c : c * pitch + i)] = bits(b_at(r, w, i, c));
+      }
+    }
+    upload(rank.b.emplace_back(static_cast<int64_t>(b.size())), b);
+    rank.out.emplace_back((total_rows() + kGuardRows) * out_pitch(w));
+    rank.b_views.push_back({rank.b.back().data(), b_rows, b_cols, pitch * 2, size_.type});
+    rank.out_views.push_back({rank.out.back().data(), total_rows(), n, out_pitch(w) * 2, size_.type});
+    if (size_.has_bias) add_bias(rank, r, w);
+  }
+
+  void add_bias(PerRank& rank, int32_t r, size_t w) {
+    const int64_t n = size_.cols[w];
+    std::vector<float> bias(static_cast<size_t>(std::max<int64_t>(1, n)));
+    for (int64_t c = 0; c < n; ++c) {
+      const double value = bias_at(r, w, c);
+      const uint16_t narrow = bits(value);
+      if (size_.is_bias_fp32) {
+        bias[static_cast<size_t>(c)] = static_cast<float>(value);
+      } else {
+        memcpy(reinterpret_cast<uint16_t*>(bias.data()) + c, &narrow, sizeof(narrow));
+      }
+    }
+    upload(rank.bias.emplace_back(static_cast<int64_t>(bias.size())), bias);
+    rank.bias_views.push_back(rank.bias.back().data());
+  }
+
+  int64_t count_wrong_gathered(int32_t r, Epoch epoch) const {
+    const DeviceMatrix m = kernel(r).gathered(epoch);
+    if (m.rows == 0) return 0;
+    std::vector<uint16_t> seen(static_cast<size_t>(m.rows * m.pitch_bytes / 2));
+    check_cuda(cudaMemcpy(seen.data(), m.data, seen.size() * 2, cudaMemcpyDeviceToHost), "reading gathered rows");
+    int64_t wrong = 0;
+    for (int64_t row = 0; row < m.rows; ++row) {
+      for (int64_t i = 0; i < m.cols; ++i) {
+        const uint16_t got = seen[static_cast<size_t>(row * m.pitch_bytes / 2 + i)], right = bits(a_at(row, i));
+        if (got != right && wrong++ < 2) {
+          std::printf("  rank %d gathered[%lld, %lld] is %04x, not %04x\n", r, static_cast<long long>(row),
+                      static_cast<long long>(i), got, right);
+        }
+      }
+    }
+    return wrong;
+  }
+
+  int64_t count_wrong_out(int32_t r, size_t w) const {
+    const std::vector<uint16_t> seen = out(r, w), right = expected(r, w);
+    const int64_t n = size_.cols[w], pitch = out_pitch(w);
+    int64_t wrong = 0;
+    for (int64_t row = 0; row < total_rows() + kGuardRows; ++row) {
+      for (int64_t c = 0; c < pitch; ++c) {
+        const uint16_t got = seen[static_cast<size_t>(row * pitch + c)];
+        const bool is_result = row < total_rows() && c < n;
+        if (row < total_rows() && !is_result && c < padded(n)) continue;  // the 16 bytes in which a row ends
+        const uint16_t expected = is_result ? right[static_cast<size_t>(row * n + c)] : kPoison;
+        if (got != expected && wrong++ < 3) {
+          std::printf("  rank %d out %zu [%lld, %lld] is %04x, not %04x\n", r, w, static_cast<long long>(row),
+                      static_cast<long long>(c), got, expected);
+        }
+      }
+    }
+    return wrong;
+  }
+
+  FusedSize size_;
+  VirtualNode node_;
+  std::vector<std::unique_ptr<PerRank>> ranks_;
+  int64_t salt_ = 0;
+};
+
+}  // namespace tilewire
