@@ -22,6 +22,11 @@ std::string mismatch_text(uint64_t call, const RankText& one, const RankText& ot
                      first.text, second.rank.value, second.text, advice.empty() ? "" : "; ", advice);
 }
 
+std::string refused_text(uint64_t call, const RankText& refusing, Rank waiting) {
+  return fmt::format("rank {} refused call {} that rank {} is in: {}", refusing.rank.value, call, waiting.value,
+                     refusing.text);
+}
+
 Verdict CallLedger::begin_call(uint64_t call, std::string description) {
   last_tried_ = std::max(last_tried_, call);
   Call& own = calls_[call];
@@ -161,8 +166,7 @@ Verdict CallLedger::check_step(Rank peer, const RemoteStep& theirs) const {
 }
 
 CallFault CallLedger::refused_fault(uint64_t call, const Refusal& refusal) const {
-  return {ErrorKind::refused, fmt::format("rank {} refused call {} that rank {} is in: {}", refusal.first.value, call,
-                                          rank_.value, refusal.text)};
+  return {ErrorKind::refused, refused_text(call, {refusal.first, refusal.text}, rank_)};
 }
 
 CallFault CallLedger::step_fault(Rank peer, const RemoteStep& theirs, const std::string& mine,

@@ -57,6 +57,8 @@ struct RankText {
 // "call 3 is not the same on all ranks: rank 0: ... | rank 2: ...; advice". The lower rank comes first, so that whoever
 // finds it writes the same.
 std::string mismatch_text(uint64_t call, const RankText& one, const RankText& other, const std::string& advice);
+// "rank 1 refused call 3 that rank 2 is in: ..."
+std::string refused_text(uint64_t call, const RankText& refusing, Rank waiting);
 
 class CallLedger {
  public:

@@ -27,7 +27,7 @@ void ControlRoot::on_record(Rank from, ControlRecord record, SteadyTime now) {
     case ControlType::mismatch: return on_mismatch(from, record, now);
     case ControlType::answer: return on_answer(from, record);
     case ControlType::abort: return abort(from, record.kind, record.text);
-    case ControlType::refused: record.rank = from; return broadcast(record, from);
+    case ControlType::refused: return on_refused(from, std::move(record));
     case ControlType::heartbeat: return;
     default:
       return abort(from, ErrorKind::internal,
@@ -75,6 +75,19 @@ void ControlRoot::on_gather(Rank from, ControlRecord record, SteadyTime now) {
   fail_gathers_of_left();
 }
 
+void ControlRoot::on_refused(Rank from, ControlRecord record) {
+  record.rank = from;
+  broadcast(record, from);
+  peer(from).refusal = std::move(record);
+}
+
+// A rank that waits in a call for one that refused it: "rank 1 refused call 3 that rank 2 is in: ...".
+std::optional<std::string> ControlRoot::refusal_text(Rank peer_rank, Rank waiting, uint64_t call) const {
+  const auto& refusal = peer(peer_rank).refusal;
+  if (!refusal || call == 0 || refusal->call != call) return std::nullopt;
+  return refused_text(call, {peer_rank, refusal->text}, waiting);
+}
+
 void ControlRoot::finish_gather() {
   ControlRecord result{.type = ControlType::gather_result};
   for (Peer& p : peers_) result.parts.push_back(p.gather->parts.empty() ? Bytes() : std::move(p.gather->parts.front()));
@@ -97,12 +110,16 @@ void ControlRoot::fail_gathers_of_left() {
   for (size_t i = 0; i < peers_.size(); ++i) {
     if (!peers_[i].gather) continue;
     const Rank waiting(static_cast<int32_t>(i));
-    send_(waiting,
-          {.type = ControlType::gather_failed,
-           .rank = gone.front(),
-           .kind = ErrorKind::peer_lost,
-           .sequence = peers_[i].gather->sequence,
-           .text = fmt::format("{}, and rank {} waits in {}", who, waiting.value, gather_text(*peers_[i].gather))});
+    const ControlRecord& gather = *peers_[i].gather;
+    // Who refuses a call may well leave then; that it refused is the cause.
+    std::optional<std::string> refusal;
+    for (const Rank rank : gone) refusal = refusal ? refusal : refusal_text(rank, waiting, gather.call);
+    const std::string left = fmt::format("{}, and rank {} waits in {}", who, waiting.value, gather_text(gather));
+    send_(waiting, {.type = ControlType::gather_failed,
+                    .rank = gone.front(),
+                    .kind = refusal ? ErrorKind::refused : ErrorKind::peer_lost,
+                    .sequence = gather.sequence,
+                    .text = refusal.value_or(left)});
     peers_[i].gather.reset();
   }
   first_in_gather_.reset();
@@ -146,6 +163,9 @@ void ControlRoot::on_answer(Rank from, const ControlRecord& record) {
 }
 
 void ControlRoot::conclude(const Question& question, const std::string& theirs) {
+  if (const auto refusal = refusal_text(question.peer, question.reporter, question.call)) {
+    return abort(question.peer, ErrorKind::refused, *refusal);
+  }
   abort(question.reporter, ErrorKind::mismatch,
         mismatch_text(question.call, {question.reporter, question.own}, {question.peer, theirs}, question.advice));
 }

@@ -34,7 +34,8 @@ class ControlRoot {
   struct Peer {
     bool is_left = false;
     bool is_lost = false;
-    std::optional<ControlRecord> gather;  // waiting for the others'
+    std::optional<ControlRecord> gather;   // waiting for the others'
+    std::optional<ControlRecord> refusal;  // its latest
   };
   struct Question {
     uint64_t call = 0;
@@ -49,6 +50,7 @@ class ControlRoot {
   Peer& peer(Rank rank) { return peers_[static_cast<size_t>(rank.value)]; }
   const Peer& peer(Rank rank) const { return peers_[static_cast<size_t>(rank.value)]; }
   void on_gather(Rank from, ControlRecord record, SteadyTime now);
+  void on_refused(Rank from, ControlRecord record);
   void on_goodbye(Rank from, uint64_t last_ended);
   void on_expired(Rank from, const ControlRecord& record);
   void on_mismatch(Rank from, const ControlRecord& record, SteadyTime now);
@@ -59,6 +61,7 @@ class ControlRoot {
   void abort(Rank rank, ErrorKind kind, const std::string& text);
   void broadcast(const ControlRecord& record, std::optional<Rank> except);
   std::vector<Rank> ranks_without_gather() const;
+  std::optional<std::string> refusal_text(Rank peer, Rank waiting, uint64_t call) const;
   static std::string difference_text(const ControlRecord& a, const ControlRecord& b);
   static std::string gather_text(const ControlRecord& gather);
 

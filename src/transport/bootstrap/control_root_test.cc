@@ -97,6 +97,31 @@ TEST_F(ControlRootTest, GatherThatWaitsForARankThatLeavesFails) {
   EXPECT_TRUE(says(failed[0], "rank 2 closed") && says(failed[1], "rank 2 closed"));
 }
 
+TEST_F(ControlRootTest, WhoRefusedACallAndThenLeftIsKnownForTheRefusal) {
+  root_.on_record(Rank(2), {.type = ControlType::refused, .call = 4, .text = "bad out"}, now_);
+  root_.on_record(Rank(2), {.type = ControlType::goodbye}, now_);
+  gather(1, "plan", 4);
+  const auto of_call = take(ControlType::gather_failed);
+  ASSERT_EQ(of_call.size(), 1u);
+  EXPECT_EQ(of_call[0].record.kind, ErrorKind::refused);
+  EXPECT_TRUE(says(of_call[0], "rank 2 refused call 4 that rank 1 is in: bad out")) << of_call[0].record.text;
+  gather(1, "plan", 5);  // another call is another matter
+  EXPECT_EQ(take(ControlType::gather_failed).at(0).record.kind, ErrorKind::peer_lost);
+}
+
+TEST_F(ControlRootTest, MismatchWithARankThatRefusedTheCallIsItsRefusal) {
+  root_.on_record(Rank(2), {.type = ControlType::refused, .call = 4, .text = "bad out"}, now_);
+  root_.on_record(Rank(1), {.type = ControlType::mismatch, .rank = Rank(2), .call = 4, .text = "mine"}, now_);
+  const auto queries = take(ControlType::query);
+  ASSERT_EQ(queries.size(), 1u);
+  root_.on_record(Rank(2), {.type = ControlType::answer, .sequence = queries[0].record.sequence, .text = "refused"},
+                  now_);
+  const auto aborts = take(ControlType::abort);
+  ASSERT_EQ(aborts.size(), 3u);
+  EXPECT_EQ(aborts[0].record.kind, ErrorKind::refused);
+  EXPECT_TRUE(says(aborts[0], "rank 2 refused call 4 that rank 1 is in: bad out")) << aborts[0].record.text;
+}
+
 TEST_F(ControlRootTest, RankThatLeavesAfterItsContributionLetsTheGatherComplete) {
   gather(2, "last");
   root_.on_record(Rank(2), {.type = ControlType::goodbye}, now_);
