@@ -39,7 +39,7 @@ constexpr Size kSizes[] = {{8192, 8192, 8192}, {8192, 3584, 8192},  {8192, 4096,
 constexpr Size kNodeSizes[] = {{8192, 8192, 8192}, {8192, 4096, 4096}, {2048, 4096, 8192}, {8192, 4096, 1024}};
 
 struct Row {
-  std::string bench, shape, form;
+  std::string shape, form;
   double ours_us, baseline_us, ratio, low, high;
 };
 
@@ -79,7 +79,7 @@ class Bench {
     for (cublasHandle_t handle : handles_) cublasDestroy(handle);
   }
 
-  Row measure(const char* bench) {
+  Row measure() {
     const auto fused = [&] { launch_fused(); };
     const auto cublas = [&] { launch_cublas(); };
     const double guess_us = (time_us(2, cublas), time_us(3, cublas));
@@ -96,8 +96,7 @@ class Bench {
       if (node_.fault(r).state != FaultRecord::kNone) throw std::runtime_error("a wait expired in the bench");
     }
     const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
-    return {bench,
-            std::to_string(size_.rows) + "x" + std::to_string(size_.cols) + "x" + std::to_string(size_.depth),
+    return {std::to_string(size_.rows) + "x" + std::to_string(size_.cols) + "x" + std::to_string(size_.depth),
             kernels_[0].form().name,
             median(ours),
             median(theirs),
@@ -151,8 +150,8 @@ class Bench {
 };
 
 void print(const Row& r) {
-  std::printf("%-32s %-16s %-20s %9.1f us   cuBLAS %9.1f us   ratio %.3f (%.3f to %.3f)\n", r.bench.c_str(),
-              r.shape.c_str(), r.form.c_str(), r.ours_us, r.baseline_us, r.ratio, r.low, r.high);
+  std::printf("%-44s %-20s %9.1f us   cuBLAS %9.1f us   ratio %.3f (%.3f to %.3f)\n", r.shape.c_str(), r.form.c_str(),
+              r.ours_us, r.baseline_us, r.ratio, r.low, r.high);
   std::fflush(stdout);
 }
 
@@ -164,10 +163,11 @@ void write_json(const std::string& path, const char* commit, const char* date, c
     const Row& r = rows[i];
     char line[512];
     std::snprintf(line, sizeof(line),
-                  "    {\"bench\": \"%s\", \"op\": \"ag_gemm\", \"shape\": \"%s\", \"form\": \"%s\", \"ours\": %.2f, "
+                  "    {\"bench\": \"fused_virtual_node\", \"op\": \"ag_gemm\", \"shape\": \"%s\", \"form\": \"%s\", "
+                  "\"ours\": %.2f, "
                   "\"baseline\": %.2f, \"baseline_name\": \"cublasGemmEx\", \"unit\": \"us\", \"ratio\": %.4f, "
                   "\"ratio_low\": %.4f, \"ratio_high\": %.4f}",
-                  r.bench.c_str(), r.shape.c_str(), r.form.c_str(), r.ours_us, r.baseline_us, r.ratio, r.low, r.high);
+                  r.shape.c_str(), r.form.c_str(), r.ours_us, r.baseline_us, r.ratio, r.low, r.high);
     out << line << (i + 1 < rows.size() ? ",\n" : "\n");
   }
   out << "  ]\n}\n";
@@ -179,9 +179,9 @@ int run(int count, char** words) {
     int32_t push_ctas, raster_rows;
   };
   const auto add = [&](const Size& size, int32_t ranks, Split split) {
-    const std::string bench = "fused_" + std::to_string(ranks) + "_ranks_" + std::to_string(split.push_ctas) +
-                              "_push_raster_" + std::to_string(split.raster_rows);
-    rows.push_back(Bench(size, ranks, split.push_ctas, split.raster_rows).measure(bench.c_str()));
+    rows.push_back(Bench(size, ranks, split.push_ctas, split.raster_rows).measure());
+    rows.back().shape += ", ranks " + std::to_string(ranks) + ", push " + std::to_string(split.push_ctas) +
+                         ", raster " + std::to_string(split.raster_rows);
     print(rows.back());
     if (count >= 4) write_json(words[1], words[2], words[3], rows);
   };

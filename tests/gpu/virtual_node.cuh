@@ -5,7 +5,7 @@
 
 #include "device_buffer.cuh"
 
-#include "ops/ag_gemm/kernel.h"
+#include "ops/ag_gemm/device_launch.cuh"
 #include "schedule/topology_tables.h"
 
 #include <memory>

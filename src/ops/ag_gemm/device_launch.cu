@@ -1,4 +1,4 @@
-#include "ops/ag_gemm/kernel.h"
+#include "ops/ag_gemm/device_launch.cuh"
 
 #include "base/bytes.h"
 #include "device/cuda_check.cuh"
@@ -17,8 +17,7 @@ namespace tilewire::ag_gemm {
 
 namespace {
 
-constexpr int64_t kRasterRows = 2048;  // of one rank alone, see device/tile/gemm.cu
-constexpr int32_t kFaultOp = 1;        // of this op in fault records
+constexpr int32_t kFaultOp = 1;  // of this op in fault records
 
 constexpr std::array kEntries = {
     FusedEntry{form_numbers<Cooperative128x256>(), fused_cooperative_128x256},
@@ -126,7 +125,8 @@ FusedPlan fused_plan(const Problem& problem, int32_t ranks, int32_t sms, int32_t
   plan.choice.tile_rows = best->work_rows();
   plan.choice.tile_cols = best->work_cols();
   plan.choice.workers = (sms - plan.push_ctas) / best->cluster_ctas();
-  plan.choice.raster_rows = ranks > 1 ? 1 : static_cast<int32_t>(std::max<int64_t>(1, kRasterRows / best->work_rows()));
+  // Few row blocks at a time: how soon the rows are here counts for more than how often b is read (docs/results).
+  plan.choice.raster_rows = ranks > 1 ? 1 : 2;
   return plan;
 }
 
