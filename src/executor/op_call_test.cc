@@ -195,10 +195,7 @@ TEST(OpCalls, WhatARankLacksMemoryForIsAResourceErrorWithTheBytesThatAllHear) {
                   {.size = 5, .check = [] { throw std::bad_alloc(); }},
                   ErrorKind::resource,
                   "no memory to prepare the call"});
-  expect_refusal({"arena",
-                  {.size = int64_t{1} << 30},
-                  ErrorKind::resource,
-                  "does not fit the reserved arena: 1073741824 bytes in each half"});
+  expect_refusal({"arena", {.size = int64_t{1} << 30}, ErrorKind::resource, "1073741824 bytes of each half"});
 }
 
 TEST(OpCalls, AnExceptionOfTheCallersOwnKeepsItsTypeAndItsTextReachesTheOthers) {

@@ -53,13 +53,19 @@ void check_one_count_a_rank(const char* op, size_t counts, const PlanContext& co
                                             .limit = fmt::format("one for each of {} ranks", context.topology.ranks)});
 }
 
-void check_reserve(const char* op, const char* what, int64_t half_bytes, const PlanContext& context) {
-  if (half_bytes <= context.arena.half_stride_bytes) return;
-  throw Error(ErrorKind::resource, {.what = fmt::format("{} does not fit the reserved arena", what),
-                                    .where = op,
-                                    .values = fmt::format("{} bytes in each half", half_bytes),
-                                    .limit = fmt::format("{} bytes", context.arena.half_stride_bytes),
-                                    .advice = "raise TILEWIRE_ARENA_RESERVE_BYTES on all ranks"});
+std::string reason_against_reserve(int64_t half_bytes, const PlanContext& context) {
+  if (half_bytes <= context.arena.half_stride_bytes) return "";
+  return fmt::format("needs {} bytes of each half of the arena, {} bytes are reserved", half_bytes,
+                     context.arena.half_stride_bytes);
+}
+
+void check_reserve(const char* op, const std::string& of, int64_t half_bytes, const PlanContext& context) {
+  std::string reason = reason_against_reserve(half_bytes, context);
+  if (reason.empty()) return;
+  throw Error(ErrorKind::resource, {.what = "the call does not fit the reserved arena",
+                                    .where = fmt::format("{} of {}", op, of),
+                                    .values = std::move(reason),
+                                    .advice = kReserveAdvice});
 }
 
 std::string reason_against_chunks(int64_t chunk_rows, int64_t most_rows, int64_t row_bytes,

@@ -108,8 +108,11 @@ const CandidateOf<Choice>* choose_cheapest(const char* what, std::vector<Candida
 // Throws Error(invalid_argument) unless there is one row count for each rank.
 void check_one_count_a_rank(const char* op, size_t counts, const PlanContext& context);
 
-// Throws Error(resource) when `what` needs more of each half than is reserved.
-void check_reserve(const char* op, const char* what, int64_t half_bytes, const PlanContext& context);
+// "" or that a call needs more of each half than is reserved.
+std::string reason_against_reserve(int64_t half_bytes, const PlanContext& context);
+inline constexpr const char* kReserveAdvice = "raise TILEWIRE_ARENA_RESERVE_BYTES on all ranks";
+// Throws it as Error(resource). `of`: the problem as a text.
+void check_reserve(const char* op, const std::string& of, int64_t half_bytes, const PlanContext& context);
 
 // "" or why chunks of so many rows cannot be: too many for the flag area, or too large for a command.
 std::string reason_against_chunks(int64_t chunk_rows, int64_t most_rows, int64_t row_bytes, const PlanContext& context);

@@ -64,7 +64,7 @@ struct Op {
     return {std::accumulate(all.begin(), all.end(), int64_t{0})};
   }
   static Plan make_plan(const Problem& problem, const std::string&, const PlanContext& context) {
-    check_reserve(kName, "the toy", problem.size, context);
+    check_reserve(kName, problem.text(), problem.size, context);
     Plan plan;
     plan.half_bytes = problem.size;
     return plan;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "base/bytes.h"
 #include "schedule/arena_layout.h"
 #include "schedule/chunk_map.h"
 
@@ -28,7 +29,10 @@ struct Buffers {
   }
   // From the start of the half.
   TILEWIRE_HD constexpr int64_t gathered_offset(int64_t row) const { return arena.data_offset() + row * pitch_bytes; }
-  TILEWIRE_HD constexpr int64_t half_bytes(int64_t total_rows) const { return gathered_offset(total_rows); }
+  // What a call needs of each half. Throws Error(resource) when that does not fit 64 bits.
+  constexpr int64_t half_bytes(int64_t total_rows) const {
+    return checked_add(arena.data_offset(), checked_mul(total_rows, pitch_bytes));
+  }
 };
 
 }  // namespace tilewire::ag_gemm

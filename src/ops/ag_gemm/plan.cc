@@ -15,7 +15,9 @@
 namespace tilewire::ag_gemm {
 namespace {
 
-int64_t pitch_bytes(const Problem& p) { return round_up(p.k * size_bytes(p.dtype), kWireUnitBytes); }
+Buffers buffers_of(const Problem& p, const ArenaLayout& arena) {
+  return {.arena = arena, .pitch_bytes = round_up(p.k * size_bytes(p.dtype), kWireUnitBytes)};
+}
 
 // The nodes whose ranks may be the last to have all chunks: the one with fewest ranks, where all that comes enters by
 // few ports; the one with most, which forwards most; and those with most and with fewest rows of a rank, which send and
@@ -53,15 +55,13 @@ class Planner {
   Planner(const Problem& problem, const PlanContext& context) : p_(problem), x_(context) {
     p_.validate();
     check_one_count_a_rank(kName, p_.rows.size(), x_);
-    check_reserve(kName, "the gathered matrix", half_bytes(), x_);
   }
 
   const Problem& problem() const { return p_; }
-  int64_t half_bytes() const {
-    return checked_add(x_.arena.data_offset(), p_.k == 0 ? 0 : checked_mul(p_.total_rows(), pitch_bytes(p_)));
-  }
+  const PlanContext& context() const { return x_; }
+  int64_t half_bytes(const PlanChoice&) const { return buffers_of(p_, x_.arena).half_bytes(p_.total_rows()); }
   std::string reason_against(const PlanChoice& c) const {
-    return reason_against_chunks(c.chunk_rows, most_rows(), pitch_bytes(p_), x_);
+    return reason_against_chunks(c.chunk_rows, most_rows(), buffers_of(p_, x_.arena).pitch_bytes, x_);
   }
 
   std::vector<PlanChoice> shared_candidates() const {
@@ -71,7 +71,6 @@ class Planner {
     }
     return choices;
   }
-  std::string shared_text(const PlanChoice& c) const { return fmt::format("chunks of {} rows", c.chunk_rows); }
   // When the last rank has all chunks. Walked once for each chunk size.
   double shared_cost_s(const PlanChoice& c) {
     const auto [known, is_new] = gathered_s_.try_emplace(c.chunk_rows, 0);
@@ -136,7 +135,7 @@ Plan plan_of(const Problem& problem, const std::string& json, const PlanContext&
 }
 
 std::string agreed_text(const Problem& problem, const PlanChoice& choice) {
-  return fmt::format("{}, chunks of {} rows", problem.agreed_text(), choice.chunk_rows);
+  return fmt::format("{}, {}", problem.agreed_text(), choice.shared_text());
 }
 
 ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context,
@@ -145,7 +144,7 @@ ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice,
   Schedule& s = schedule_;
   s.frame = {.topology = context.topology, .arena = context.arena, .me = context.me};
   s.chunks = chunks_.view();
-  s.buffers = {.arena = context.arena, .pitch_bytes = pitch_bytes(problem)};
+  s.buffers = buffers_of(problem, context.arena);
   s.columns.weights = static_cast<int32_t>(problem.cols.size());
   s.columns.tile_cols = choice.tile_cols;
   s.columns.has_gather_copy = problem.wants_gathered && problem.k > 0;

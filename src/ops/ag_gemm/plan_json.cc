@@ -9,11 +9,13 @@ namespace tilewire::ag_gemm {
 std::string to_json(const PlanChoice& choice) { return choice_to_json(kCallName, choice); }
 PlanChoice plan_from_json(const std::string& json) { return choice_from_json<PlanChoice>(kCallName, json); }
 
+std::string PlanChoice::shared_text() const { return fmt::format("chunks of {} rows", chunk_rows); }
+
 std::string PlanChoice::text() const {
   return fmt::format(
-      "{}, chunks of {} rows, tiles of {} x {}, {} row block{} at a time, {} worker{}, waits {} pieces ahead, "
+      "{}, {}, tiles of {} x {}, {} row block{} at a time, {} worker{}, waits {} pieces ahead, "
       "publishes {} pieces behind",
-      is_fused ? "fused" : "gather, then multiply", chunk_rows, tile_rows, tile_cols, raster_rows,
+      is_fused ? "fused" : "gather, then multiply", shared_text(), tile_rows, tile_cols, raster_rows,
       raster_rows == 1 ? "" : "s", workers, workers == 1 ? "" : "s", cursors.load_ahead, cursors.publish_behind);
 }
 
