@@ -131,7 +131,7 @@ class ProcessRank {
                    : "out of time: " + std::to_string(completed) + " done, " + std::to_string(arrived) + " here";
   }
 
-  // Leaves a word in the peer's arena and waits for the peer's.
+  // Leaves a word in the peer's arena and waits until it is there and the peer's is here.
   std::string swap_words() {
     if (!transport_->caps().value_writes) return "";
     const WriteRequest request{.kind = RequestKind::write_value,
@@ -139,10 +139,11 @@ class ProcessRank {
                                .dst_offset = static_cast<uint64_t>(layout_.word_offset(3)),
                                .value = 42};
     transport_->post({&request, 1});
+    bool is_sent = false;
     const bool in_time = step_until([&] {
       std::array<Event, 8> events;
-      transport_->poll(events);
-      return load_word(arena_->base(), layout_, 3) == 42;
+      is_sent |= transport_->poll(events) > 0;
+      return is_sent && load_word(arena_->base(), layout_, 3) == 42;
     });
     return in_time ? "" : "the peer's word never came";
   }
