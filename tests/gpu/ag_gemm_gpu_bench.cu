@@ -9,7 +9,7 @@
 #include "virtual_node.cuh"
 
 #include "device/tile/tile_launch.cuh"
-#include "ops/ag_gemm/kernel.cuh"
+#include "ops/ag_gemm/device_parameters.cuh"
 
 #include <cublas_v2.h>
 

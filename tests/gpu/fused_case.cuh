@@ -5,7 +5,8 @@
 #include "virtual_node.cuh"
 
 #include "executor/host_number.h"
-#include "ops/ag_gemm/kernel.cuh"
+#include "device/tile/tile_form.h"
+#include "ops/ag_gemm/device_parameters.cuh"
 #include "ops/ag_gemm/reference.h"
 
 #include <algorithm>

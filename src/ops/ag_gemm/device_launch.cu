@@ -5,7 +5,7 @@
 #include "device/tile/tile_launch.cuh"
 #include "executor/matrix_checks.h"
 #include "ops/ag_gemm/device_entries.h"
-#include "ops/ag_gemm/kernel.cuh"
+#include "ops/ag_gemm/device_parameters.cuh"
 
 #include <tilewire/error.h>
 

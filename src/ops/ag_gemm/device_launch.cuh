@@ -20,7 +20,7 @@ struct FormNumbers;
 
 namespace tilewire::ag_gemm {
 
-struct FusedParameters;  // ops/ag_gemm/kernel.cuh
+struct FusedParameters;  // ops/ag_gemm/device_parameters.cuh
 
 // The part of a plan that a kernel needs: tile_rows, tile_cols are those of a form's works, workers its clusters.
 struct FusedPlan {

@@ -3,15 +3,9 @@
 
 #include "device/comm/call_view.cuh"
 #include "device/comm/copy_ring.cuh"
-#include "ops/ag_gemm/schedule.h"
+#include "ops/ag_gemm/device_parameters.cuh"
 
 namespace tilewire::ag_gemm {
-
-// The caller's shard. 16-byte aligned, as is the pitch; a row is read up to the next multiple of 16 bytes.
-struct DeviceShard {
-  const std::byte* data = nullptr;
-  int64_t pitch_bytes = 0;
-};
 
 // Rows of the caller are copied to every receiver from where they lie: that is sooner than by way of the own gathered
 // buffer, and the bytes are the same.

@@ -10,27 +10,10 @@
 
 #include "device/comm/call_warp.cuh"
 #include "device/tile/gemm_kernel.cuh"
+#include "ops/ag_gemm/device_parameters.cuh"
 #include "ops/ag_gemm/device_push.cuh"
-#include "ops/ag_gemm/schedule.h"
 
 namespace tilewire::ag_gemm {
-
-struct DeviceBias {
-  const void* data[ColumnMap::kMaxWeights] = {};  // one value a column, null: none
-  bool is_fp32 = false;                           // else of the type of the output
-};
-
-struct FusedParameters {
-  CUtensorMap gathered[2];  // by half
-  CUtensorMap b[ColumnMap::kMaxWeights];
-  CUtensorMap d[ColumnMap::kMaxWeights];
-  Schedule schedule;  // its tables lie in device memory
-  CallView call;
-  DeviceShard shard;
-  DeviceBias bias;
-  int32_t stages_per_tile = 1;
-  int32_t push_ctas = 1;  // a multiple of the cluster
-};
 
 // Roles in fault records.
 constexpr int32_t kCallRole = 1, kComputeRole = 2;
