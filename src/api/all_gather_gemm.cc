@@ -7,16 +7,12 @@ namespace tilewire {
 namespace {
 
 ag_gemm::Arguments to_arguments(const AllGatherGemmArguments& a) {
-  ag_gemm::Arguments out{.a = a.a,
-                         .b = a.b,
-                         .bias = a.bias,
-                         .bias_dtype = a.bias_dtype,
-                         .out_dtype = a.out_dtype,
-                         .rows = a.rows,
-                         .wants_gathered = a.return_gathered,
-                         .plan_json = a.plan_json,
-                         .stand_in = {},
-                         .make_results = {}};
+  ag_gemm::Arguments out;
+  static_cast<MatmulOperands&>(out) = {.a = a.a, .b = a.b, .bias = a.bias, .bias_dtype = a.bias_dtype};
+  out.out_dtype = a.out_dtype;
+  out.rows = a.rows;
+  out.wants_gathered = a.return_gathered;
+  out.plan_json = a.plan_json;
   if (a.compute_stand_in) {
     out.stand_in = [stand_in = a.compute_stand_in, k = a.a.cols](const ag_gemm::TileWork& w) {
       stand_in(w.rows.rows(), w.columns.end - w.columns.begin, k);

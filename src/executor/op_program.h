@@ -1,7 +1,16 @@
 // From an op's list of roles (for_each_role in its schedule.h) to a program of the host executor.
 #pragma once
 
+#include <fmt/format.h>
+#include <tilewire/error.h>
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
 #include "executor/call.h"
+#include "executor/host_gemm.h"
 #include "schedule/call_roles.h"
 
 namespace tilewire {
@@ -13,18 +22,61 @@ constexpr Cursors thread_cursors(const AgentPlace& place) {
   return cursors;
 }
 
-// Adds a role; one of kDrainStage becomes the program's drain. `start(RoleContext&)` is called on the role's thread and
-// gives a function object that does one piece of work and returns its trace event. All is copied.
+// Adds a role; one of kDrainStage becomes the program's drain, and Error(internal) when it has one.
+// `start(RoleContext&)` is called on the role's thread and gives a function object that does one piece of work and
+// returns its trace event. All is copied.
 template <class Role, class Start>
 void add_role(Call::Program& program, const AgentPlace& place, const Role& role, const Start& start) {
   std::function<void(RoleContext&)> run = [place, role, start](RoleContext& context) {
     run_role(context, role, thread_cursors(place), start(context));
   };
   if (place.stage == kDrainStage) {
+    if (program.drain) {
+      throw Error(ErrorKind::internal,
+                  {.what = "a program has two drain roles", .values = fmt::format("the second one is {}", place.role)});
+    }
     program.drain = std::move(run);
   } else {
     program.roles.push_back({{.name = place.role, .worker = place.worker}, std::move(run)});
   }
 }
+
+// All roles that for_each_role(schedule, cursors, visit) beside the op's Schedule lists. `start(RoleContext&, Ring)` as
+// in add_role; the ring is that of a role that has one. Schedule and all that `start` points to live until the call is
+// over.
+template <class Schedule, class Start>
+Call::Program make_program(const Schedule& schedule, Cursors cursors, const char* const (&family_names)[kWordFamilies],
+                           const Start& start) {
+  Call::Program program;
+  std::copy(std::begin(family_names), std::end(family_names), program.family_names);
+  for_each_role(schedule, cursors, [&](const AgentPlace& place, const auto& role) {
+    const Ring ring{place.ring};
+    add_role(program, place, role, [start, ring](RoleContext& context) { return start(context, ring); });
+  });
+  return program;
+}
+
+// For the function object of an op's roles: what those of most ops need.
+class RoleHands {
+ public:
+  RoleHands(RoleContext& context, Ring ring) : context_(&context), ring_(ring) {}
+
+  RoleContext& context() { return *context_; }
+  // Into the ring of the role. `sent`: the event of a command that is not the ring's end.
+  TraceEvent give(const Command& command, const TraceEvent& sent) {
+    context_->post(ring_, command);
+    return command.kind == CommandKind::call_end ? TraceEvent{.name = "call end"} : sent;
+  }
+  // Made when it is first asked for.
+  HostGemmScratch& scratch() {
+    if (!scratch_) scratch_.emplace(context_->session().gemm_variant());
+    return *scratch_;
+  }
+
+ private:
+  RoleContext* context_;
+  Ring ring_;
+  std::optional<HostGemmScratch> scratch_;
+};
 
 }  // namespace tilewire

@@ -54,6 +54,10 @@ void RoleContext::check_record(Rank peer) {
   leave(WaitResult::aborted, fmt::format("the verdict on the mismatch with rank {}", peer.value));
 }
 
+void RoleContext::copy_to(Rank local_peer, int64_t offset, int64_t bytes) const {
+  std::memcpy(half_of(local_peer) + offset, own_half() + offset, static_cast<size_t>(bytes));
+}
+
 void RoleContext::publish(Publish p) {
   held_.push_back(p);
   if (static_cast<int32_t>(held_.size()) > publish_behind_) {

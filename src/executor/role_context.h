@@ -62,6 +62,8 @@ class RoleContext {
   const CallSite& site() const { return site_; }
   std::byte* own_half() const { return half(session_.arena().base()); }
   std::byte* half_of(Rank local_peer) const { return half(session_.arena().peer(local_peer)); }
+  // Bytes of the own half to the same place in that of a rank of the own node.
+  void copy_to(Rank local_peer, int64_t offset, int64_t bytes) const;
 
   // Trace: begin() before the waits of a piece of work, waited() after them; end() when it is done, with the begin and
   // wait times of that piece.

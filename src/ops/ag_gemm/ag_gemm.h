@@ -9,17 +9,16 @@
 #include <vector>
 
 #include "executor/op_call.h"
+#include "executor/planned_op.h"
+#include "executor/row_counts.h"
+#include "executor/weighted_matmul.h"
 #include "ops/ag_gemm/host_executor.h"
 #include "ops/ag_gemm/plan.h"
 #include "ops/ag_gemm/problem.h"
 
 namespace tilewire::ag_gemm {
 
-struct Arguments {
-  MatrixView a;               // [M_r, K], any strides
-  std::vector<MatrixView> b;  // [K, N_w] each, any strides (a weight stored as [N, K] is a view with swapped strides)
-  std::vector<const void*> bias;  // empty, or one a weight: N_w values of bias_dtype, or nullptr for none
-  DataType bias_dtype = DataType::fp32;
+struct Arguments : MatmulOperands {
   DataType out_dtype = DataType::bf16;
   RowCounts rows;
   bool wants_gathered = false;
@@ -36,11 +35,9 @@ struct Arguments {
   std::function<Results(const Problem&)> make_results;
 };
 
-// What is particular to this op about a call; the rest is OpCalls' (see executor/op_call.h for the members).
-struct Op {
-  using Problem = ag_gemm::Problem;
-  using Plan = ag_gemm::Plan;
-  using Tables = ScheduleTables;
+// What is particular to this op about a call; the rest is OpCalls' (see executor/op_call.h for the members) and
+// PlannedOp's.
+struct Op : PlannedOp<Problem, PlanChoice, ScheduleTables> {
   using Schedule = ag_gemm::Schedule;
   using Arguments = ag_gemm::Arguments;
   using Operands = HostOperands;
@@ -48,12 +45,7 @@ struct Op {
   static constexpr const char* kName = kCallName;
   static void check(const Arguments& arguments, Session& session);
   static Problem make_problem(const Arguments& arguments, Session& session, CountExchange& counts);
-  static Plan make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context);
-  static Tables make_tables(const Problem& problem, const Plan& plan, const PlanContext& context);
   static Operands make_operands(const Arguments& arguments, const Problem& problem);
-  static int64_t result_bytes(const Problem& problem);
-  static std::vector<MatrixView> results(const Operands& operands);
-  static std::string agreed_text(const Problem& problem, const Plan& plan);
   static Schedule make_schedule(const Tables& tables, Epoch epoch, const Arguments& arguments, Session& session);
   static Call::Program program(const Schedule& schedule, const Plan& plan, const Operands& operands,
                                const Arguments& arguments);

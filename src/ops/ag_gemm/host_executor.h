@@ -7,18 +7,17 @@
 #include <vector>
 
 #include "executor/call.h"
+#include "executor/weighted_matmul.h"
 #include "ops/ag_gemm/schedule.h"
 
 namespace tilewire::ag_gemm {
 
 // The caller's memory for one call. All views have been checked against the problem.
-struct HostOperands {
-  MatrixView a;                   // [own rows, K], any strides
-  std::vector<MatrixView> b;      // [K, N_w], any strides
-  std::vector<const void*> bias;  // [N_w] of bias_dtype, or nullptr
-  DataType bias_dtype = DataType::fp32;
+struct HostOperands : MatmulOperands {
   std::vector<MatrixView> out;  // [total rows, N_w], columns contiguous
   MatrixView gathered;          // [total rows, K], columns contiguous; empty unless wanted
+
+  std::vector<MatrixView> written() const;
 };
 
 // Stands in for the arithmetic where a test or a benchmark wants to rule the time of a tile.

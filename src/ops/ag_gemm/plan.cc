@@ -130,14 +130,6 @@ Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanCont
   return given_plan(Planner(problem, context), choice);
 }
 
-Plan plan_of(const Problem& problem, const std::string& json, const PlanContext& context) {
-  return json.empty() ? make_plan(problem, context) : check_plan(plan_from_json(json), problem, context);
-}
-
-std::string agreed_text(const Problem& problem, const PlanChoice& choice) {
-  return fmt::format("{}, {}", problem.agreed_text(), choice.shared_text());
-}
-
 ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context,
                                std::vector<std::vector<double>> arrivals_s)
     : chunks_(problem.rows, choice.chunk_rows, problem.k > 0), arrivals_s_(std::move(arrivals_s)) {

@@ -26,6 +26,8 @@ struct PlanChoice {
   int32_t workers = 1;
   Cursors cursors;
 
+  // Throws Error(invalid_argument) naming the field that is missing, unknown or out of range.
+  static PlanChoice from_json(const std::string& json);
   std::string shared_text() const;
   std::string text() const;
 };
@@ -56,15 +58,7 @@ Plan make_plan(const Problem& problem, const PlanContext& context);
 // that cannot be.
 Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context);
 
-// The one or the other: `json` is empty where the planner is to choose.
-Plan plan_of(const Problem& problem, const std::string& json, const PlanContext& context);
-
-// JSON both ways. from_json throws Error(invalid_argument) naming the field that is missing, unknown or out of range.
 std::string to_json(const PlanChoice& choice);
-PlanChoice plan_from_json(const std::string& json);
-
-// What goes into the call record: equal on all ranks or the call is refused.
-std::string agreed_text(const Problem& problem, const PlanChoice& choice);
 
 // The tables behind a rank's Schedule; keep it as long as the schedule is used.
 class ScheduleTables {

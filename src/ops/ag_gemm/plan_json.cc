@@ -7,7 +7,7 @@
 namespace tilewire::ag_gemm {
 
 std::string to_json(const PlanChoice& choice) { return choice_to_json(kCallName, choice); }
-PlanChoice plan_from_json(const std::string& json) { return choice_from_json<PlanChoice>(kCallName, json); }
+PlanChoice PlanChoice::from_json(const std::string& json) { return choice_from_json<PlanChoice>(kCallName, json); }
 
 std::string PlanChoice::shared_text() const { return fmt::format("chunks of {} rows", chunk_rows); }
 

@@ -96,20 +96,21 @@ TEST_F(PlanTest, JsonGoesBothWays) {
                .raster_rows = 3,
                .workers = 5,
                .cursors = {.load_ahead = 2, .publish_behind = 1}};
-  EXPECT_EQ(to_json(plan_from_json(to_json(c))), to_json(c));
+  EXPECT_EQ(to_json(PlanChoice::from_json(to_json(c))), to_json(c));
 }
 
 TEST_F(PlanTest, JsonThatIsNoPlanIsNamed) {
   const std::string good = to_json(PlanChoice{});
-  EXPECT_NE(error_of([] { plan_from_json("[1]"); }).find("not a JSON object"), std::string::npos);
-  EXPECT_NE(error_of([] { plan_from_json(R"({"op":"gemm_rs"})"); }).find("op must be"), std::string::npos);
-  EXPECT_NE(error_of([] { plan_from_json(R"({"op":"all_gather_matmul"})"); }).find("chunk_rows"), std::string::npos);
+  EXPECT_NE(error_of([] { PlanChoice::from_json("[1]"); }).find("not a JSON object"), std::string::npos);
+  EXPECT_NE(error_of([] { PlanChoice::from_json(R"({"op":"gemm_rs"})"); }).find("op must be"), std::string::npos);
+  EXPECT_NE(error_of([] { PlanChoice::from_json(R"({"op":"all_gather_matmul"})"); }).find("chunk_rows"),
+            std::string::npos);
   std::string typo = good;
   typo.insert(typo.size() - 1, R"(,"tile_row":3)");
-  EXPECT_NE(error_of([&] { plan_from_json(typo); }).find("tile_row"), std::string::npos);
+  EXPECT_NE(error_of([&] { PlanChoice::from_json(typo); }).find("tile_row"), std::string::npos);
   std::string wide = good;
   wide.replace(wide.find("128", wide.find("tile_rows")), 3, "99999999999");
-  EXPECT_NE(error_of([&] { plan_from_json(wide); }).find("out of range"), std::string::npos);
+  EXPECT_NE(error_of([&] { PlanChoice::from_json(wide); }).find("out of range"), std::string::npos);
 }
 
 TEST_F(PlanTest, AGivenPlanThatCannotBeIsRefusedWithItsNumber) {

@@ -25,8 +25,6 @@ struct Problem {
   bool wants_gathered = false;  // return the gathered a too
 
   int64_t total_rows() const;
-  int64_t total_cols() const;
-  double flops() const;
   int64_t result_bytes() const;  // of a problem that validate() has passed
 
   // Throws Error(invalid_argument) that names what is wrong. Looks at no other rank.

@@ -1,0 +1,47 @@
+// The members of an op's description (op_description.h) that are the same text for all ops, as a base of the op's
+// struct. It finds beside the op's types
+//   PlanOf<Choice> make_plan(const Problem&, const PlanContext&)                  the planner's (executor/planner.h)
+//   PlanOf<Choice> check_plan(const Choice&, const Problem&, const PlanContext&)
+//   Problem::agreed_text(), result_bytes(); Choice::shared_text(), from_json(); Tables(Problem, Choice, PlanContext);
+//   Operands::written()
+#pragma once
+
+#include <tilewire/matrix.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "executor/plan_parts.h"
+
+namespace tilewire {
+
+// `json` is empty where the planner is to choose.
+template <class Choice, class Problem>
+PlanOf<Choice> plan_of(const Problem& problem, const std::string& json, const PlanContext& context) {
+  return json.empty() ? make_plan(problem, context) : check_plan(Choice::from_json(json), problem, context);
+}
+
+template <class OpProblem, class Choice, class OpTables>
+struct PlannedOp {
+  using Problem = OpProblem;
+  using Plan = PlanOf<Choice>;
+  using Tables = OpTables;
+
+  static Plan make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context) {
+    return plan_of<Choice>(problem, plan_json, context);
+  }
+  static Tables make_tables(const Problem& problem, const Plan& plan, const PlanContext& context) {
+    return Tables(problem, plan.choice, context);
+  }
+  static int64_t result_bytes(const Problem& problem) { return problem.result_bytes(); }
+  template <class Operands>
+  static std::vector<MatrixView> results(const Operands& operands) {
+    return operands.written();
+  }
+  static std::string agreed_text(const Problem& problem, const Plan& plan) {
+    return problem.agreed_text() + ", " + plan.choice.shared_text();
+  }
+};
+
+}  // namespace tilewire
