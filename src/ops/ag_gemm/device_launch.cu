@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
 #include <string>
 
 namespace tilewire::ag_gemm {
@@ -108,7 +109,8 @@ class DeviceTables {
 }  // namespace
 
 FusedPlan fused_plan(const Problem& problem, int32_t ranks, int32_t sms, int32_t push_ctas) {
-  const int64_t rows = problem.total_rows(), cols = problem.total_cols();
+  const int64_t rows = problem.total_rows();
+  const int64_t cols = std::accumulate(problem.cols.begin(), problem.cols.end(), int64_t{0});
   const FormNumbers* best = nullptr;
   for (const FusedEntry& entry : kEntries) {
     const int32_t left = sms - static_cast<int32_t>(round_up(push_ctas, entry.form.cluster_ctas()));
