@@ -18,6 +18,10 @@ namespace {
 
 constexpr uint64_t kBytes = 300'000;
 constexpr uint32_t kRounds = 40;
+constexpr uint32_t kSlots = 20;
+// A rank is at most so many rounds ahead of what it has checked, and the peer of what that one has: a slot is written
+// again when its last round has been checked.
+constexpr uint32_t kAhead = kSlots / 2;
 
 void send_fd(int socket, int fd) {
   char byte = 'f';
@@ -96,16 +100,18 @@ class ProcessRank {
     const bool has_immediates = transport_->caps().write_with_immediate;
     std::string wrong;
     uint32_t posted = 0, completed = 0, arrived = 0;
+    std::array<bool, kRounds + 1> is_here{};  // arrivals may pass each other; `arrived` of them are without a gap
     const auto check = [&](uint32_t round) {
-      const uint64_t at = round % 20 * kBytes;
+      const uint64_t at = round % kSlots * kBytes;
       if (find_wrong_byte(arena_->base() + half1 + at, kBytes, round * 2 + static_cast<uint64_t>(peer_.value))) {
         wrong = "round " + std::to_string(round) + " arrived before its data";
       }
-      ++arrived;
+      is_here.at(round) = true;
+      while (is_here[arrived]) ++arrived;
     };
     const bool in_time = step_until([&] {
-      if (posted < kRounds && posted < arrived + 20 && posted < completed + 20) {
-        const uint64_t at = posted % 20 * kBytes;
+      if (posted < kRounds && posted < arrived + kAhead && posted < completed + kAhead) {
+        const uint64_t at = posted % kSlots * kBytes;
         fill_pattern(arena_->base() + half0 + at, kBytes, posted * 2 + static_cast<uint64_t>(me_.value));
         WriteRequest request{.kind = has_immediates ? RequestKind::write_with_immediate : RequestKind::write,
                              .peer = peer_,
