@@ -8,11 +8,10 @@
 #include <tilewire/call.h>
 #include <tilewire/communicator.h>
 #include <tilewire/matrix.h>
-#include <tilewire/plan_query.h>
+#include <tilewire/op_handle.h>
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -51,35 +50,24 @@ struct AllGatherGemmArguments {
 // holds. After any error but an invalid_argument that all ranks get the communicator is dead.
 TILEWIRE_API CallReport all_gather_matmul(Communicator& comm, const AllGatherGemmArguments& arguments);
 
-// Shapes fixed once, for many calls: agreement, plan and memory come at creation, which is collective.
-class TILEWIRE_API AllGatherGemm {
+struct AllGatherGemmShape {
+  std::vector<int64_t> rows;  // of every rank
+  int64_t k = 0;
+  std::vector<int64_t> cols;  // of each weight
+  DataType dtype = DataType::bf16;
+  DataType out_dtype = DataType::bf16;
+  bool return_gathered = false;
+  std::string plan_json;
+};
+
+// Shapes fixed once, for many calls: agreement, plan and memory come at creation, which is collective. shape(),
+// plan_json(), explain(), Shape and Query are those of OpHandle.
+class TILEWIRE_API AllGatherGemm : public OpHandle<AllGatherGemmShape> {
  public:
-  struct Shape {
-    std::vector<int64_t> rows;  // of every rank
-    int64_t k = 0;
-    std::vector<int64_t> cols;  // of each weight
-    DataType dtype = DataType::bf16;
-    DataType out_dtype = DataType::bf16;
-    bool return_gathered = false;
-    std::string plan_json;
-  };
-  // What a call on some cluster would do, worked out without one.
-  struct Query : MachineQuery {
-    Shape shape;
-  };
-  AllGatherGemm(Communicator& comm, Shape shape);
+  AllGatherGemm(Communicator& comm, const Shape& shape);
 
   // `arguments` must have the shapes of the handle; rows and plan are the handle's. The communicator must still live.
   CallReport operator()(const AllGatherGemmArguments& arguments) const;
-  const Shape& shape() const { return shape_; }
-  std::string plan_json() const { return plan_json_; }
-  std::string explain() const { return explanation_; }
-
- private:
-  Communicator* comm_;
-  Shape shape_;
-  std::string plan_json_;
-  std::string explanation_;
 };
 
 // Throws Error(invalid_argument) naming the number that cannot be, Error(resource) when no plan fits the arena.

@@ -12,7 +12,8 @@ struct RowCounts {
   enum class From {
     same,      // all ranks bring as many as this one
     list,      // `counts`, the same list on all ranks
-    exchange,  // counts travel before each call over the control connection: one round trip, host only
+    exchange,  // counts travel before each call over the control connection, host only: one round trip, and one more
+               // where the ranks have to agree on counts that are new
   };
   From from = From::same;
   std::vector<int64_t> counts;  // of every rank, by rank; empty unless they are a list

@@ -4,8 +4,10 @@
 //   tilewire::all_gather_matmul(comm, arguments);        // see all_gather_gemm.h
 //   comm.close();                                        // needs no peer
 //
-// Thread-safety: one call at a time; close() and the getters from any thread. The destructor closes and waits for
-// no peer; where an exception unwinds the communicator's scope, the others get Error(aborted) that names this rank.
+// Thread-safety: all from any thread, one call at a time. What no call may run beside (a call, refuse_call, allocate
+// and all of the trace) waits for that of another thread, and throws Error(deadline) when it takes longer than
+// deadline_s. The destructor closes and waits for no peer; where an exception unwinds the communicator's scope, the
+// others get Error(aborted) that names this rank.
 #pragma once
 
 #include <tilewire/error.h>
@@ -100,11 +102,13 @@ class TILEWIRE_API Communicator {
   void* allocate(int64_t bytes);
   void free(void* pointer);
 
-  // Timeline of the calls between the two, of this rank.
+  // Timeline of the calls between the two, of this rank. It has room for options().trace_events from a start to its
+  // stop; what comes later is dropped, and counted.
   void start_trace();
   void stop_trace();
-  std::vector<WorkEvent> trace_events() const;
-  // Perfetto JSON of this rank's events. Throws Error(resource) naming the path.
+  std::vector<WorkEvent> trace_events() const;  // of all starts
+  int64_t trace_dropped() const;                // events that are lacking there
+  // Perfetto JSON of this rank's events; otherData.dropped is trace_dropped(). Throws Error(resource) naming the path.
   void write_trace(const std::string& path) const;
 
   class Parts;  // for the library itself

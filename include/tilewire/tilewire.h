@@ -7,5 +7,6 @@
 #include <tilewire/data_type.h>
 #include <tilewire/error.h>
 #include <tilewire/matrix.h>
+#include <tilewire/op_handle.h>
 #include <tilewire/options.h>
 #include <tilewire/plan_query.h>

@@ -16,13 +16,11 @@ struct AllGather {
   using Handle = AllGatherGemm;
   using PythonResults = std::pair<std::vector<MatrixView>, std::optional<MatrixView>>;
 
-  static constexpr const char* kCall = "all_gather_matmul";
-  static constexpr const char* kPlan = "plan_all_gather_matmul";
+  static constexpr const char* kName = "all_gather_matmul";
   static constexpr const char* kHandle = "AllGatherGemm";
-  static constexpr const char* kQuery = "AllGatherGemmQuery";
+  static constexpr auto* kCall = &all_gather_matmul;
+  static constexpr auto* kPlan = &plan_all_gather_matmul;
 
-  static CallReport call(Communicator& comm, const Arguments& arguments) { return all_gather_matmul(comm, arguments); }
-  static PlanAnswer plan(const Handle::Query& query) { return plan_all_gather_matmul(query); }
   static AllGatherGemmResults to_results(const PythonResults& results) {
     return {results.first, results.second.value_or(MatrixView{})};
   }
@@ -31,26 +29,8 @@ struct AllGather {
 }  // namespace
 
 void add_all_gather(nb::module_& m) {
-  using Arguments = AllGather::Arguments;
-  nb::class_<Arguments> arguments(m, "AllGatherGemmArguments");
-  arguments.def(nb::init<>())
-      .def_rw("return_gathered", &Arguments::return_gathered)
-      .def_rw("plan_json", &Arguments::plan_json);
-  add_weights(arguments);
-  add_rows(arguments);
-  add_dtype(arguments, "out_dtype", &Arguments::out_dtype);
-
-  using Shape = AllGatherGemm::Shape;
-  nb::class_<Shape> shape(m, "AllGatherGemmShape");
-  shape.def(nb::init<>())
-      .def_rw("rows", &Shape::rows)
-      .def_rw("k", &Shape::k)
-      .def_rw("cols", &Shape::cols)
-      .def_rw("return_gathered", &Shape::return_gathered)
-      .def_rw("plan_json", &Shape::plan_json);
-  add_dtype(shape, "dtype", &Shape::dtype);
-  add_dtype(shape, "out_dtype", &Shape::out_dtype);
-
+  add_arguments<AllGather>(m).def_rw("return_gathered", &AllGatherGemmArguments::return_gathered);
+  add_shape<AllGather>(m).def_rw("return_gathered", &AllGatherGemmShape::return_gathered);
   add_op<AllGather>(m);
 }
 

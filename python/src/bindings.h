@@ -4,7 +4,9 @@
 #include <nanobind/nanobind.h>
 #include <tilewire/communicator.h>
 
+#include <functional>
 #include <memory>
+#include <string>
 
 #include "python/src/ops.h"
 
@@ -18,11 +20,14 @@ class CommunicatorHandle {
     const nanobind::gil_scoped_release release;
     comm_.reset();
   }
-  CommunicatorHandle(CommunicatorHandle&&) = default;
+  CommunicatorHandle(const CommunicatorHandle&) = default;
+  CommunicatorHandle& operator=(const CommunicatorHandle&) = delete;
 
   Communicator& operator*() const { return *comm_; }
   Communicator* operator->() const { return comm_.get(); }
-  const std::shared_ptr<Communicator>& shared() const { return comm_; }
+  // Runs a part of the communicator that may block, with the GIL released: a call in flight that it waits for may need
+  // Python. Ctrl-C ends the communicator on all ranks, so that nobody waits for this one.
+  void run(const std::string& what, const std::function<void()>& work) const;
   // In a forked child: the threads behind it are not here, so it cannot be closed. What the process has of it stays.
   void forget() { new std::shared_ptr<Communicator>(comm_); }
 

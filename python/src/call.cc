@@ -2,7 +2,6 @@
 #include <new>
 
 #include "python/src/errors.h"
-#include "python/src/interruption.h"
 #include "python/src/op_binding.h"
 
 namespace nb = nanobind;
@@ -54,10 +53,9 @@ void add_plan(nb::module_& m) {
 
 }  // namespace
 
-void AskingCall::run(const std::shared_ptr<Communicator>& comm, const std::string& what,
-                     const std::function<void()>& work) {
+void AskingCall::run(const CommunicatorHandle& comm, const std::string& what, const std::function<void()>& work) {
   try {
-    run_interruptible(work, [&] { comm->abort("interrupted in " + what); });
+    comm.run(what, work);
   } catch (const Error&) {
     if (raised_) std::rethrow_exception(raised_);
     throw;

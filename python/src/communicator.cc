@@ -19,11 +19,6 @@ namespace nb = nanobind;
 namespace tilewire {
 namespace {
 
-// Runs a blocking part of `comm`. Ctrl-C ends the communicator on all ranks, so that nobody waits for this one.
-void run_on(const std::shared_ptr<Communicator>& comm, const char* what, const std::function<void()>& work) {
-  run_interruptible(work, [comm, what] { comm->abort(std::string("interrupted in ") + what); });
-}
-
 // Asks the store again and again, for it knows nothing of signals: its get() waits a moment and may give None.
 std::string get(const nb::object& store, const std::string& key, double timeout_s,
                 const std::atomic<bool>& is_cancelled) {
@@ -63,24 +58,51 @@ CommunicatorHandle init(const std::map<std::string, std::string>& settings, std:
   return CommunicatorHandle(std::move(*comm));
 }
 
+// Runs `get`, which waits for calls of other threads.
+template <class Get>
+auto waited(const CommunicatorHandle& comm, const char* what, const Get& get) {
+  decltype(get()) result{};
+  comm.run(what, [&] { result = get(); });
+  return result;
+}
+
 // The events from number `first` on.
 std::vector<nb::dict> trace_events(const CommunicatorHandle& comm, size_t first) {
-  const std::vector<WorkEvent> events = comm->trace_events();
+  const auto events = waited(comm, "trace_events", [&] { return comm->trace_events(); });
   std::vector<nb::dict> rows;
   for (size_t i = first; i < events.size(); ++i) rows.push_back(to_dict(events[i]));
   return rows;
 }
 
+void refuse_call(const CommunicatorHandle& comm, const std::string& op, nb::handle exception) {
+  const Error error = to_error(exception);
+  comm.run(op, [&] { comm->refuse_call(op, error); });
+}
+
 std::vector<nb::bytes> all_gather_bytes(const CommunicatorHandle& comm, const nb::bytes& mine) {
   const std::string own(mine.c_str(), mine.size());
-  std::vector<std::string> all;
-  run_on(comm.shared(), "all_gather_bytes", [&] { all = comm->all_gather_bytes(own); });
   std::vector<nb::bytes> out;
-  for (const std::string& bytes : all) out.emplace_back(bytes.data(), bytes.size());
+  for (const std::string& bytes : waited(comm, "all_gather_bytes", [&] { return comm->all_gather_bytes(own); })) {
+    out.emplace_back(bytes.data(), bytes.size());
+  }
   return out;
 }
 
+std::vector<nb::tuple> transport_rows() {
+  const auto found = [] {
+    const nb::gil_scoped_release release;
+    return transports(Options::from_environment());
+  }();
+  std::vector<nb::tuple> rows;
+  for (const TransportInfo& t : found) rows.push_back(nb::make_tuple(t.name, t.purpose, t.why_unavailable));
+  return rows;
+}
+
 }  // namespace
+
+void CommunicatorHandle::run(const std::string& what, const std::function<void()>& work) const {
+  run_interruptible(work, [&] { comm_->abort("interrupted in " + what); });
+}
 
 nb::dict to_dict(const WorkEvent& e) {
   nb::dict row;
@@ -100,13 +122,7 @@ nb::dict to_dict(const WorkEvent& e) {
 
 void add_communicator(nb::module_& m) {
   m.def("init", &init, nb::arg("settings"), nb::arg("store").none());
-  m.def("transports", [] {
-    std::vector<nb::tuple> rows;
-    for (const TransportInfo& t : transports(Options::from_environment())) {
-      rows.push_back(nb::make_tuple(t.name, t.purpose, t.why_unavailable));
-    }
-    return rows;
-  });
+  m.def("transports", &transport_rows);
   nb::class_<CommunicatorHandle>(m, "Communicator", nb::is_weak_referenceable())
       .def_prop_ro("rank", [](const CommunicatorHandle& c) { return c->rank(); })
       .def_prop_ro("world_size", [](const CommunicatorHandle& c) { return c->world_size(); })
@@ -117,22 +133,27 @@ void add_communicator(nb::module_& m) {
       .def_prop_ro("transport", [](const CommunicatorHandle& c) { return c->transport(); })
       .def_prop_ro("is_closed", [](const CommunicatorHandle& c) { return c->is_closed(); })
       .def("option", [](const CommunicatorHandle& c, const std::string& name) { return c->options().get(name); })
-      .def("barrier", [](const CommunicatorHandle& c) { run_on(c.shared(), "barrier", [&] { c->barrier(); }); })
+      .def("barrier", [](const CommunicatorHandle& c) { c.run("barrier", [&] { c->barrier(); }); })
       .def("all_gather_bytes", &all_gather_bytes)
-      .def("check", [](const CommunicatorHandle& c) { c->check(); })
-      .def("synchronize",
-           [](const CommunicatorHandle& c) { run_on(c.shared(), "synchronize", [&] { c->synchronize(); }); })
+      .def(
+          "check", [](const CommunicatorHandle& c) { c->check(); }, nb::call_guard<nb::gil_scoped_release>())
+      .def("synchronize", [](const CommunicatorHandle& c) { c.run("synchronize", [&] { c->synchronize(); }); })
       .def(
           "close", [](const CommunicatorHandle& c) { c->close(); }, nb::call_guard<nb::gil_scoped_release>())
       .def("forget", &CommunicatorHandle::forget)
-      .def("abort", [](const CommunicatorHandle& c, const std::string& why) { c->abort(why); })
-      .def("refuse_call", [](const CommunicatorHandle& c, const std::string& op,
-                             nb::handle error) { c->refuse_call(op, to_error(error)); })
-      .def("start_trace", [](const CommunicatorHandle& c) { c->start_trace(); })
-      .def("stop_trace", [](const CommunicatorHandle& c) { c->stop_trace(); })
-      .def("trace_event_count", [](const CommunicatorHandle& c) { return c->trace_events().size(); })
-      .def("trace_events", &trace_events)
-      .def("write_trace", [](const CommunicatorHandle& c, const std::string& path) { c->write_trace(path); });
+      .def(
+          "abort", [](const CommunicatorHandle& c, const std::string& why) { c->abort(why); },
+          nb::call_guard<nb::gil_scoped_release>())
+      .def("refuse_call", &refuse_call)
+      .def("start_trace", [](const CommunicatorHandle& c) { c.run("start_trace", [&] { c->start_trace(); }); })
+      .def("stop_trace", [](const CommunicatorHandle& c) { c.run("stop_trace", [&] { c->stop_trace(); }); })
+      .def("trace_event_count",
+           [](const CommunicatorHandle& c) {
+             return waited(c, "trace_event_count", [&] { return c->trace_events().size(); });
+           })
+      .def("trace_dropped",
+           [](const CommunicatorHandle& c) { return waited(c, "trace_dropped", [&] { return c->trace_dropped(); }); })
+      .def("trace_events", &trace_events);
 }
 
 }  // namespace tilewire

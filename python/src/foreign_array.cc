@@ -20,9 +20,12 @@ namespace {
 // Owns a piece of the arena; keeps the communicator's memory, which may be closed by then.
 class ArenaBlock {
  public:
-  ArenaBlock(const CommunicatorHandle& comm, int64_t bytes) : comm_(comm.shared()), data_(comm->allocate(bytes)) {}
+  ArenaBlock(const CommunicatorHandle& comm, int64_t bytes) : comm_(comm) {
+    comm_.run("empty", [&] { data_ = comm_->allocate(bytes); });
+  }
   ~ArenaBlock() {
     try {
+      const nb::gil_scoped_release release;
       comm_->free(data_);
     } catch (const Error&) {
       // A forked child, or memory that went with the process: there is nobody to tell.
@@ -33,8 +36,8 @@ class ArenaBlock {
   uintptr_t address() const { return reinterpret_cast<uintptr_t>(data_); }
 
  private:
-  std::shared_ptr<Communicator> comm_;
-  void* data_;
+  CommunicatorHandle comm_;
+  void* data_ = nullptr;
 };
 
 // An array of another library, alive as long as this is.

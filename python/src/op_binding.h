@@ -1,12 +1,13 @@
-// How an operation is bound: its file names the fields of its arguments and its shape, describes itself by a struct B,
-// and calls add_op<B>(module). B has the types
-//   Arguments, Handle   of the public C++ interface; Handle has Shape and Query
+// How an operation is bound: its file describes it by a struct B, makes the classes of its arguments and its shape by
+// add_arguments<B>(module) and add_shape<B>(module), adds the fields that only it has, and calls add_op<B>(module).
+// B has the types
+//   Arguments, Handle   of the public C++ interface; Handle is an OpHandle
 //   PythonResults       what make_results gives in Python
 // and the static members
-//   const char *kCall, *kPlan, *kHandle, *kQuery         names in tilewire._core
-//   CallReport call(Communicator&, const Arguments&)     the public call
-//   PlanAnswer plan(const Query&)                        the public plan function
-//   auto to_results(const PythonResults&)                what Arguments::make_results gives
+//   const char* kName     of the call in tilewire._core; its plan function is plan_<kName>
+//   const char* kHandle   of the handle; <kHandle>Arguments, <kHandle>Shape and <kHandle>Query belong to it
+//   kCall, kPlan          the public functions
+//   auto to_results(const PythonResults&)     what Arguments::make_results gives
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -23,7 +24,7 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
-#include <memory>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,7 +48,7 @@ class AskingCall {
       refuse();
     }
   }
-  void run(const std::shared_ptr<Communicator>& comm, const std::string& what, const std::function<void()>& work);
+  void run(const CommunicatorHandle& comm, const std::string& what, const std::function<void()>& work);
 
  private:
   [[noreturn]] void refuse();
@@ -56,7 +57,7 @@ class AskingCall {
 
 // One call, through a handle or not. `make_results` is Python.
 template <class B>
-CallReport call_op(const std::shared_ptr<Communicator>& comm, typename B::Arguments arguments,
+CallReport call_op(const CommunicatorHandle& comm, typename B::Arguments arguments,
                    const nanobind::callable& make_results,
                    const std::function<CallReport(const typename B::Arguments&)>& call) {
   AskingCall asking;
@@ -64,17 +65,17 @@ CallReport call_op(const std::shared_ptr<Communicator>& comm, typename B::Argume
     return asking.ask([&] { return B::to_results(nanobind::cast<typename B::PythonResults>(make_results(sizes...))); });
   };
   CallReport report;
-  asking.run(comm, B::kCall, [&] { report = call(arguments); });
+  asking.run(comm, B::kName, [&] { report = call(arguments); });
   return report;
 }
 
 // A handle that keeps its communicator's memory.
 template <class B>
-class OpHandle {
+class BoundHandle {
  public:
   using Arguments = typename B::Arguments;
 
-  OpHandle(const CommunicatorHandle& comm, const typename B::Handle::Shape& shape) : comm_(comm.shared()) {
+  BoundHandle(const CommunicatorHandle& comm, const typename B::Handle::Shape& shape) : comm_(comm) {
     AskingCall().run(comm_, "the making of a handle", [&] { handle_.emplace(*comm_, shape); });
   }
   CallReport call(const Arguments& arguments, const nanobind::callable& make_results) const {
@@ -84,30 +85,9 @@ class OpHandle {
   std::string explain() const { return handle_->explain(); }
 
  private:
-  std::shared_ptr<Communicator> comm_;
+  CommunicatorHandle comm_;
   std::optional<typename B::Handle> handle_;
 };
-
-template <class B>
-void add_op(nanobind::module_& m) {
-  namespace nb = nanobind;
-  using Arguments = typename B::Arguments;
-  using Query = typename B::Handle::Query;
-  m.def(
-      B::kCall,
-      [](const CommunicatorHandle& comm, const Arguments& arguments, const nb::callable& make_results) {
-        return call_op<B>(comm.shared(), arguments, make_results,
-                          [&](const Arguments& complete) { return B::call(*comm, complete); });
-      },
-      nb::arg("comm"), nb::arg("arguments"), nb::arg("make_results"));
-  nb::class_<OpHandle<B>>(m, B::kHandle)
-      .def(nb::init<const CommunicatorHandle&, const typename B::Handle::Shape&>(), nb::arg("comm"), nb::arg("shape"))
-      .def("__call__", &OpHandle<B>::call, nb::arg("arguments"), nb::arg("make_results"))
-      .def_prop_ro("plan_json", &OpHandle<B>::plan_json)
-      .def("explain", &OpHandle<B>::explain);
-  nb::class_<Query, MachineQuery>(m, B::kQuery).def(nb::init<>()).def_rw("shape", &Query::shape);
-  m.def(B::kPlan, &B::plan, nb::arg("query"), nb::call_guard<nb::gil_scoped_release>());
-}
 
 // A data type that Python sees by its name.
 template <class T>
@@ -138,6 +118,63 @@ template <class T>
 void add_rows(nanobind::class_<T>& c) {
   c.def("use_rows", [](T& t, const std::vector<int64_t>& rows) { t.rows = {RowCounts::From::list, rows}; });
   c.def("exchange_rows", [](T& t) { t.rows = {RowCounts::From::exchange, {}}; });
+}
+
+// The name of a class that belongs to an operation's handle; for each `part` of B once.
+template <class B>
+const char* name_of(const char* part) {
+  static std::map<std::string, std::string> names;  // nanobind may keep the pointer
+  return names.try_emplace(part, std::string(B::kHandle) + part).first->second.c_str();
+}
+
+// The public arguments of an operation that multiplies `a` by weights.
+template <class B>
+nanobind::class_<typename B::Arguments> add_arguments(nanobind::module_& m) {
+  using Arguments = typename B::Arguments;
+  nanobind::class_<Arguments> arguments(m, name_of<B>("Arguments"));
+  arguments.def(nanobind::init<>()).def_rw("plan_json", &Arguments::plan_json);
+  add_weights(arguments);
+  add_rows(arguments);
+  add_dtype(arguments, "out_dtype", &Arguments::out_dtype);
+  return arguments;
+}
+
+// The shape of its handle.
+template <class B>
+nanobind::class_<typename B::Handle::Shape> add_shape(nanobind::module_& m) {
+  using Shape = typename B::Handle::Shape;
+  nanobind::class_<Shape> shape(m, name_of<B>("Shape"));
+  shape.def(nanobind::init<>())
+      .def_rw("rows", &Shape::rows)
+      .def_rw("k", &Shape::k)
+      .def_rw("cols", &Shape::cols)
+      .def_rw("plan_json", &Shape::plan_json);
+  add_dtype(shape, "dtype", &Shape::dtype);
+  add_dtype(shape, "out_dtype", &Shape::out_dtype);
+  return shape;
+}
+
+// The call, the handle and the plan function; after the two above.
+template <class B>
+void add_op(nanobind::module_& m) {
+  namespace nb = nanobind;
+  using Arguments = typename B::Arguments;
+  using Query = typename B::Handle::Query;
+  m.def(
+      B::kName,
+      [](const CommunicatorHandle& comm, const Arguments& arguments, const nb::callable& make_results) {
+        return call_op<B>(comm, arguments, make_results,
+                          [&](const Arguments& complete) { return B::kCall(*comm, complete); });
+      },
+      nb::arg("comm"), nb::arg("arguments"), nb::arg("make_results"));
+  nb::class_<BoundHandle<B>>(m, B::kHandle)
+      .def(nb::init<const CommunicatorHandle&, const typename B::Handle::Shape&>(), nb::arg("comm"), nb::arg("shape"))
+      .def("__call__", &BoundHandle<B>::call, nb::arg("arguments"), nb::arg("make_results"))
+      .def_prop_ro("plan_json", &BoundHandle<B>::plan_json)
+      .def("explain", &BoundHandle<B>::explain);
+  nb::class_<Query, MachineQuery>(m, name_of<B>("Query")).def(nb::init<>()).def_rw("shape", &Query::shape);
+  static const std::string plan_name = std::string("plan_") + B::kName;
+  m.def(plan_name.c_str(), B::kPlan, nb::arg("query"), nb::call_guard<nb::gil_scoped_release>());
 }
 
 }  // namespace tilewire

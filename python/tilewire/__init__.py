@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tilewire.op_list import OPS
 
 if TYPE_CHECKING:
-    from tilewire.communicator import CallReport, Communicator, Trace, init
+    from tilewire.communicator import CallReport, Communicator, init
     from tilewire.errors import (
         Aborted,
         Closed,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from tilewire.op_list import *  # noqa: F403
     from tilewire.plans import Plan
+    from tilewire.trace import Trace
 
 __version__ = "0.1.0"
 
@@ -56,8 +57,9 @@ __all__ = [
 __all__ += [name for op in OPS for name in op.exports]
 
 _HOMES = {
-    "tilewire.communicator": ("CallReport", "Communicator", "Trace", "init"),
+    "tilewire.communicator": ("CallReport", "Communicator", "init"),
     "tilewire.plans": ("Plan",),
+    "tilewire.trace": ("Trace",),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 _MODULE_OF |= {name: op.module for op in OPS for name in op.exports}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tilewire import _core, arrays
-from tilewire.argument_checks import count, counts, is_single, one_or_more_counts, switch
+from tilewire.argument_checks import counts, switch
 from tilewire.communicator import Communicator, calling
-from tilewire.errors import InvalidArgument
+from tilewire.op_calls import Call, Handle, fill_shape, run_call
 from tilewire.operands import Operands, choose_rows, dtypes_of
 from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text, shared_rows
 
@@ -51,7 +52,8 @@ def all_gather_matmul(
     plan: a `Plan`, a dict or JSON text with the keys that `plan_all_gather_matmul` describes; None lets the planner
         choose. chunk_rows must be equal on all ranks.
     rows: None when all ranks bring the same number of rows; a list of every rank's M_r, the same on all ranks; or
-        "exchange": counts travel over the control connection, about one round trip a call.
+        "exchange": counts travel over the control connection, one round trip a call, and one more where these counts
+        are new.
     bias: [N] values (bf16, fp16 or fp32), added in fp32 before the one rounding; a list (with None where there is none)
         for a list of weights.
     return_gathered: also give the gathered rows, [sum M_r, K] of a's dtype.
@@ -67,14 +69,15 @@ def all_gather_matmul(
     leaves `out` as it is.
     """
     with calling(_OP, comm) as comm:
-        call = _Call(Operands(a, b, bias=bias, out=out, out_dtype=out_dtype), return_gathered)
+        call = _Call(
+            Operands(a, b, bias=bias, out=out, out_dtype=out_dtype), switch("return_gathered", return_gathered)
+        )
         choose_rows(call.arguments, rows)
         call.arguments.plan_json = plan_text(plan)
-    comm._note(_core.all_gather_matmul(comm._core, call.arguments, call.make_results))
-    return call.result()
+    return run_call(comm, call, partial(_core.all_gather_matmul, comm._core))
 
 
-class AllGatherMatmul:
+class AllGatherMatmul(Handle[_core.AllGatherGemmArguments, _core.AllGatherGemmShape]):
     """`all_gather_matmul` with its shapes fixed once, for many calls. Creation is collective.
 
     rows: the rows of every rank, the same list on all ranks. k: columns of a. n: columns of this rank's weight, or a
@@ -94,32 +97,13 @@ class AllGatherMatmul:
         return_gathered: bool = False,
         plan: AnyPlan = None,
     ) -> None:
-        with calling(_OP, comm) as self._comm:
-            self._has_list = not is_single(n)
-            dtypes = dtypes_of(dtype, out_dtype)
-            shape = _shape(counts("rows", rows), k, n, dtypes, return_gathered, plan)
-        self._out_dtype = dtypes[1]
-        self._return_gathered = shape.return_gathered
-        self._handle = _core.AllGatherGemm(self._comm._core, shape)
+        def shape() -> _core.AllGatherGemmShape:
+            return _shape(counts("rows", rows), k, n, dtypes_of(dtype, out_dtype), return_gathered, plan)
 
-    @property
-    def plan(self) -> str:
-        """The plan as JSON text, on this rank."""
-        return self._handle.plan_json
+        super().__init__(_OP, comm, n, shape, _core.AllGatherGemm)
 
-    def explain(self) -> str:
-        """For people: the plan, its predicted time, and why the other candidates lost."""
-        return self._handle.explain()
-
-    def __call__(self, a: Any, b: Any, *, out: Any = None, bias: Any = None) -> Any:
-        """One call with the handle's shapes; `a`, `b`, `out`, `bias` and the result as for `all_gather_matmul`."""
-        with calling(_OP, self._comm):
-            operands = Operands(a, b, bias=bias, out=out, out_dtype=self._out_dtype)
-            if operands.has_list != self._has_list:
-                raise InvalidArgument("b does not fit the handle", limit="a list of weights if n is a list, else one")
-            call = _Call(operands, self._return_gathered)
-        self._comm._note(self._handle(call.arguments, call.make_results))
-        return call.result()
+    def _make_call(self, operands: Operands) -> _Call:
+        return _Call(operands, self._shape.return_gathered)
 
 
 def plan_all_gather_matmul(
@@ -164,34 +148,26 @@ def plan_all_gather_matmul(
 def _shape(
     rows: list[int], k: Any, n: Any, dtypes: tuple[Any, Any], return_gathered: Any, plan: AnyPlan
 ) -> _core.AllGatherGemmShape:
-    shape = _core.AllGatherGemmShape()
-    shape.rows = rows
-    shape.k = count("k", k)
-    shape.cols = one_or_more_counts("n", n)
-    shape.dtype, shape.out_dtype = map(arrays.dtype_name, dtypes)
+    shape = fill_shape(_core.AllGatherGemmShape(), rows=rows, k=k, n=n, dtypes=dtypes, plan=plan)
     shape.return_gathered = switch("return_gathered", return_gathered)
-    shape.plan_json = plan_text(plan)
     return shape
 
 
-class _Call:
-    """One call's arguments: keeps its arrays alive, makes the results when their size is known, hands them back."""
+class _Call(Call[_core.AllGatherGemmArguments]):
+    """Its results may have the gathered rows with them."""
 
-    def __init__(self, operands: Operands, return_gathered: Any) -> None:
-        self._operands = operands
+    def __init__(self, operands: Operands, return_gathered: bool) -> None:
+        super().__init__(_core.AllGatherGemmArguments(), operands)
         self._gathered: Any = None
-        self.arguments = _core.AllGatherGemmArguments()
-        operands.fill(self.arguments)
-        self.arguments.return_gathered = switch("return_gathered", return_gathered)
+        self.arguments.return_gathered = return_gathered
 
-    def make_results(self, total_rows: int) -> tuple[list[_core.Matrix], _core.Matrix | None]:
-        """Called by the core once the number of rows is known, before anything is sent."""
-        results = self._operands.make_results(total_rows)
+    def make_results(self, rows: int) -> tuple[list[_core.Matrix], _core.Matrix | None]:
+        results = super().make_results(rows)
         if not self.arguments.return_gathered:
             return results, None
-        self._gathered = self._operands.new_like_a("the gathered rows", total_rows)
+        self._gathered = self.operands.new_like_a("the gathered rows", rows)
         return results, arrays.matrix(arrays.as_output(self._gathered, "gathered"))
 
     def result(self) -> Any:
-        y = self._operands.result()
+        y = super().result()
         return (y, self._gathered) if self.arguments.return_gathered else y

@@ -6,18 +6,15 @@ import atexit
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tilewire import _core, stores
 from tilewire.argument_checks import counts, is_switch, one_or_more_counts
 from tilewire.errors import InvalidArgument, ResourceError
-from tilewire.trace_events import Event, as_events, write_events
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tilewire.trace import Trace
 
 # Communicators of this process that are not closed. A strong reference: `init()` alone must be enough to make calls.
 _open: list[Communicator] = []
@@ -35,48 +32,13 @@ class CallReport:
     plan_json: str
 
 
-class Trace:
-    """The timeline of the calls made while it records; see `Communicator.trace`."""
-
-    def __init__(self, core: _core.Communicator) -> None:
-        self._core = core
-        self._first = 0
-        self._events: list[Event] | None = None
-
-    def start(self) -> None:
-        """Records from the next call on. Not during a call."""
-        self._first = self._core.trace_event_count()
-        self._events = None
-        self._core.start_trace()
-
-    def stop(self) -> None:
-        """Ends the recording. Idempotent."""
-        if self._events is None:
-            self._core.stop_trace()
-            self._events = as_events(self._core.trace_events(self._first))
-
-    @property
-    def events(self) -> list[Event]:
-        """This rank's events so far, by time."""
-        return as_events(self._core.trace_events(self._first)) if self._events is None else self._events
-
-    def write(self, path: Path) -> None:
-        """Writes the events for `tilewire trace`; OSError names a path that cannot be written."""
-        write_events(self.events, path)
-
-    def __enter__(self) -> Trace:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-
 class Communicator:
     """The ranks of one job. Made by `tilewire.init()`; a context manager that closes it.
 
-    One call at a time; `close()` and the properties may be used from any thread. After a failed call the communicator
-    is dead: every later call raises what it died of, `close()` needs no peer, and `init()` may make a new one.
+    One call at a time: a call waits for that of another thread, and so do `empty()` and the trace; `DeadlineError` when
+    it takes longer than deadline_s. `close()` and the properties may be used from any thread and wait for none. After a
+    failed call the communicator is dead: every later call raises what it died of, `close()` needs no peer, and `init()`
+    may make a new one.
 
     A rank that leaves by an exception, out of its `with` or, without one, out of the whole program, ends the
     communicator on all ranks: the others get `Aborted` that names the rank and quotes the exception.
@@ -180,7 +142,7 @@ class Communicator:
         """
         if self._pid == os.getpid():
             self._core.close()
-        if self in _open:
+        with suppress(ValueError):  # another thread may close it, too
             _open.remove(self)
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "bf16") -> Any:

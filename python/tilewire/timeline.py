@@ -15,6 +15,7 @@ from tilewire.trace_events import (
     Event,
     as_events,
     bytes_by_link,
+    incomplete_note,
     lanes_of,
     overlap,
     write_file,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 # Told apart by most colour-blind readers (the Okabe-Ito set without black, most different first).
 _SOURCE_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 _INK, _QUIET, _BAND, _WAIT = "#22272e", "#6b7280", "#f4f5f7", "#d3d7de"
+_ALARM = "#b42318"
 _LANE_HEIGHT, _BAND_GAP = 1.0, 0.55
 _LEAST_WIDTH = 0.0016  # of the picture
 _NETWORK_HATCH = "////"
@@ -76,8 +78,9 @@ def check_matplotlib() -> None:
         ) from error
 
 
-def write_picture(events: Iterable[Event] | Any, path: Path, title: str = "") -> None:
-    """Draws the events to `path`. Raises what `check_picture` raises; OSError names a path that cannot be written."""
+def write_picture(events: Iterable[Event] | Any, path: Path, title: str = "", dropped: int = 0) -> None:
+    """Draws the events to `path`, and says how many are lacking. Raises what `check_picture` raises; OSError names a
+    path that cannot be written."""
     kind = check_picture(path)
     from matplotlib import rc_context
 
@@ -87,11 +90,11 @@ def write_picture(events: Iterable[Event] | Any, path: Path, title: str = "") ->
     ):
         buffer = io.BytesIO()
         metadata = {"Date": None} if kind == "svg" else None
-        draw(as_events(events), title).savefig(buffer, format=kind, dpi=160, metadata=metadata)
+        draw(as_events(events), title, dropped).savefig(buffer, format=kind, dpi=160, metadata=metadata)
     write_file(path, buffer.getvalue())
 
 
-def draw(events: list[Event], title: str = "") -> Figure:
+def draw(events: list[Event], title: str = "", dropped: int = 0) -> Figure:
     """The picture as a matplotlib figure (no display is needed)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -114,6 +117,7 @@ def draw(events: list[Event], title: str = "") -> Figure:
     axes.set_xlabel(f"time in {unit}", color=_QUIET, fontsize=9)
     _dress(axes, lanes, places)
     _head(figure, events, title, f"{(end - start) / scale:.4g} {unit}")
+    figure.text(0.985, 1 - 0.3 / inches, incomplete_note(dropped), fontsize=10, color=_ALARM, va="center", ha="right")
     _legend(figure, events)
     _explain_lanes(figure, lanes)
     return figure

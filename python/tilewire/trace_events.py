@@ -56,6 +56,19 @@ class Event:
         return self.t_begin_ns - self.t_wait_ns
 
 
+@dataclass(frozen=True)
+class Recording:
+    """What was recorded, and how much was not."""
+
+    events: list[Event]
+    dropped: int = 0  # events that had no room
+
+
+def incomplete_note(dropped: int) -> str:
+    """A warning for whoever looks at events of which some are lacking; "" when none are."""
+    return f"INCOMPLETE: {dropped} events had no room (option trace_events)" if dropped else ""
+
+
 def as_events(rows: Any) -> list[Event]:
     """Events from dicts, from a numpy record array with the fields of `Event`, or from events; sorted by time."""
     names = [field.name for field in fields(Event)]
@@ -75,22 +88,23 @@ def _from_mapping(row: Mapping[str, Any], names: Sequence[str]) -> Event:
     return Event(**values)
 
 
-def read_events(path: Path) -> list[Event]:
+def read_events(path: Path) -> Recording:
     """Reads what `write_events` wrote; ValueError names the file and what is wrong with it."""
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(rows, list):
-            raise ValueError("the file must hold a list of events")
-        return as_events(rows)
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict) or set(content) != {"events", "dropped"}:
+            raise ValueError("the file must hold events and dropped")
+        return Recording(as_events(content["events"]), int(content["dropped"]))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is not a trace: {error}") from error
 
 
-def write_events(events: Iterable[Event], path: Path) -> None:
-    write_file(path, json.dumps([asdict(event) for event in events]).encode())
+def write_events(events: Iterable[Event], path: Path, dropped: int = 0) -> None:
+    """`dropped`: how many events are lacking."""
+    write_file(path, json.dumps({"events": [asdict(event) for event in events], "dropped": dropped}).encode())
 
 
-def perfetto(events: Iterable[Event], title: str = "") -> dict[str, Any]:
+def perfetto(events: Iterable[Event], title: str = "", dropped: int = 0) -> dict[str, Any]:
     """The same events in the JSON format of Perfetto and Chrome's tracing page: a process a rank, a thread a lane."""
     ordered = as_events(list(events))
     start = min((event.wait_begin_ns for event in ordered), default=0)
@@ -111,11 +125,11 @@ def perfetto(events: Iterable[Event], title: str = "") -> dict[str, Any]:
         work = {"ts": (event.t_begin_ns - start) / 1000, "dur": (event.t_end_ns - event.t_begin_ns) / 1000}
         args = {"source rank": event.source, "bytes": event.bytes, "link": event.link}
         out.append({**place, **work, "name": f"{event.name} {event.work}", "cat": event.role, "args": args})
-    return {"traceEvents": out, "displayTimeUnit": "ns", "otherData": {"title": title}}
+    return {"traceEvents": out, "displayTimeUnit": "ns", "otherData": {"title": title, "dropped": dropped}}
 
 
-def write_perfetto(events: Iterable[Event], path: Path, title: str = "") -> None:
-    write_file(path, json.dumps(perfetto(events, title)).encode())
+def write_perfetto(events: Iterable[Event], path: Path, title: str = "", dropped: int = 0) -> None:
+    write_file(path, json.dumps(perfetto(events, title, dropped)).encode())
 
 
 def write_file(path: Path, content: bytes) -> None:

@@ -151,12 +151,15 @@ void Communicator::stop_trace() { parts_->session->stop_trace(); }
 
 std::vector<WorkEvent> Communicator::trace_events() const {
   std::vector<WorkEvent> events;
-  for (const TraceEvent& e : parts_->session->trace_events()) events.push_back(to_work_event(e));
+  for (const TraceEvent& e : parts_->session->trace_record().events) events.push_back(to_work_event(e));
   return events;
 }
 
+int64_t Communicator::trace_dropped() const { return parts_->session->trace_record().dropped; }
+
 void Communicator::write_trace(const std::string& path) const {
-  tilewire::write_trace(path, parts_->session->trace_events());
+  const TraceRecord record = parts_->session->trace_record();
+  tilewire::write_trace(path, record.events, record.dropped);
 }
 
 }  // namespace tilewire

@@ -3,10 +3,16 @@
 #include <tilewire/all_gather_gemm.h>
 
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <cstdio>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -43,17 +49,24 @@ class Store {
   std::map<std::string, std::string> values_;
 };
 
-void multiply(Communicator& comm) {
+void multiply_by(const std::function<CallReport(const AllGatherGemmArguments&)>& call,
+                 const std::function<void()>& in_call = {}) {
   std::vector<float> a(8, 1), b(8, 1), y;
   AllGatherGemmArguments arguments;
   arguments.a = {a.data(), 2, 4, 4, 1, DataType::fp32};
   arguments.b = {{b.data(), 4, 2, 2, 1, DataType::fp32}};
   arguments.out_dtype = DataType::fp32;
   arguments.make_results = [&](int64_t total_rows) {
+    if (in_call) in_call();
     y.resize(static_cast<size_t>(total_rows) * 2);
     return AllGatherGemmResults{.out = {{y.data(), total_rows, 2, 2, 1, DataType::fp32}}, .gathered = {}};
   };
-  all_gather_matmul(comm, arguments);
+  call(arguments);
+  EXPECT_EQ(y, std::vector<float>(y.size(), 4));
+}
+
+void multiply(Communicator& comm, const std::function<void()>& in_call = {}) {
+  multiply_by([&](const AllGatherGemmArguments& arguments) { return all_gather_matmul(comm, arguments); }, in_call);
 }
 
 struct Ending {
@@ -62,7 +75,8 @@ struct Ending {
 };
 
 // Runs `body` on both ranks, rank 1 on the caller's thread, each with a communicator that lives in a scope of its own.
-std::array<Ending, 2> run_two(const std::function<void(Communicator&)>& body) {
+std::array<Ending, 2> run_two(const std::function<void(Communicator&)>& body,
+                              const std::function<void(Options&)>& change = {}) {
   Store store;
   std::array<Ending, 2> endings;
   const auto run_rank = [&](int rank) {
@@ -77,6 +91,7 @@ std::array<Ending, 2> run_two(const std::function<void(Communicator&)>& body) {
       options.arena_reserve_bytes = 64 << 20;
       options.user_arena_reserve_bytes = 64 << 20;
       options.arena_initial_bytes = 1 << 20;
+      if (change) change(options);
       const StoreFunctions functions = store.functions();
       Communicator comm = Communicator::init(options, &functions);
       body(comm);
@@ -147,6 +162,115 @@ TEST(Communicator, OneThatIsMadeDuringAnUnwindingLeavesInOrder) {
   }
   EXPECT_EQ(endings[0].kind, ErrorKind::peer_lost) << endings[0].text;
   EXPECT_EQ(endings[1].text, "");
+}
+
+// Roles append to the events while a call is in flight: who asks for them waits for its end.
+TEST(Communicator, TraceEventsWaitForTheCallInFlight) {
+  const auto endings = run_two([](Communicator& comm) {
+    comm.start_trace();
+    std::thread reader;
+    std::atomic<bool> is_read{false};
+    multiply(comm, [&] {
+      reader = std::thread([&] {
+        EXPECT_FALSE(comm.trace_events().empty());
+        is_read = true;
+      });
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      EXPECT_FALSE(is_read);
+    });
+    reader.join();
+  });
+  for (const Ending& ending : endings) EXPECT_EQ(ending.text, "");
+}
+
+TEST(Communicator, TraceEventsMayBeReadBesideCalls) {
+  const auto endings = run_two([](Communicator& comm) {
+    comm.start_trace();
+    std::atomic<bool> is_done{false};
+    std::thread reader([&] {
+      size_t seen = 0;
+      while (!is_done) {
+        const size_t now = comm.trace_events().size();
+        EXPECT_GE(now, seen);
+        EXPECT_EQ(comm.trace_dropped(), 0);
+        seen = now;
+      }
+    });
+    for (int i = 0; i < 40; ++i) multiply(comm);
+    is_done = true;
+    reader.join();
+  });
+  for (const Ending& ending : endings) EXPECT_EQ(ending.text, "");
+}
+
+// A close ends a call in flight, and says so; who reads the trace is in none.
+TEST(Communicator, ACloseBesideTheReadingOfATraceIsInOrder) {
+  const auto endings = run_two([](Communicator& comm) {
+    comm.start_trace();
+    for (int i = 0; i < 20; ++i) multiply(comm);
+    if (comm.rank() == 0) return multiply(comm);
+    std::atomic<bool> is_done{false};
+    std::thread reader([&] {
+      while (!is_done) static_cast<void>(comm.trace_events());
+    });
+    comm.close();
+    is_done = true;
+    reader.join();
+  });
+  EXPECT_EQ(endings[1].text, "");
+  EXPECT_EQ(endings[0].kind, ErrorKind::peer_lost) << endings[0].text;
+}
+
+// What a file says of the events that had no room.
+int64_t dropped_of(const std::string& path) {
+  std::ifstream in(path);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const std::string key = "\"dropped\":";
+  const size_t at = text.find(key);
+  return at == std::string::npos ? -1 : std::stoll(text.substr(at + key.size()));
+}
+
+TEST(Communicator, WhatATraceHadNoRoomForIsCountedAndWrittenAlsoAfterItsStop) {
+  const auto endings = run_two(
+      [](Communicator& comm) {
+        const std::string path = testing::TempDir() + "dropped_" + std::to_string(comm.rank()) + ".json";
+        comm.start_trace();
+        multiply(comm);
+        const int64_t dropped = comm.trace_dropped();
+        EXPECT_GT(dropped, 0);
+        EXPECT_EQ(comm.trace_events().size(), 2u);
+        comm.write_trace(path);
+        EXPECT_EQ(dropped_of(path), dropped);
+        comm.stop_trace();
+        EXPECT_EQ(comm.trace_dropped(), dropped);
+        comm.start_trace();  // has room of its own, for two more
+        multiply(comm);
+        EXPECT_GT(comm.trace_dropped(), dropped);
+        comm.stop_trace();
+        EXPECT_EQ(comm.trace_events().size(), 4u);
+        comm.write_trace(path);
+        EXPECT_EQ(dropped_of(path), comm.trace_dropped());
+        std::remove(path.c_str());
+      },
+      [](Options& options) { options.trace_events = 2; });
+  for (const Ending& ending : endings) EXPECT_EQ(ending.text, "");
+}
+
+TEST(Communicator, AHandleOutlivesTheMoveOfItsCommunicator) {
+  const auto endings = run_two([](Communicator& comm) {
+    AllGatherGemm::Shape shape;
+    shape.rows = {2, 2};
+    shape.k = 4;
+    shape.cols = {2};
+    shape.dtype = shape.out_dtype = DataType::fp32;
+    const AllGatherGemm handle(comm, shape);
+    std::optional<Communicator> moved(std::move(comm));
+    multiply_by([&](const AllGatherGemmArguments& arguments) { return handle(arguments); });
+    comm = std::move(*moved);
+    moved.reset();
+    multiply_by([&](const AllGatherGemmArguments& arguments) { return handle(arguments); });
+  });
+  for (const Ending& ending : endings) EXPECT_EQ(ending.text, "");
 }
 
 }  // namespace

@@ -18,8 +18,10 @@ namespace tilewire {
 
 class Call {
  public:
-  // Throws what the communicator died of, Error(closed), or Error(invalid_argument) when a call is in flight.
-  Call(Session& session, const char* op);
+  // Waits for a call of another thread. Throws what the communicator died of, Error(closed), or Error(deadline) when
+  // that call takes too long.
+  // `mismatch_advice`: what to do about ranks that do not make the same call, for the error that all of them get.
+  Call(Session& session, const char* op, const char* mismatch_advice = kMismatchAdvice);
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;

@@ -192,7 +192,7 @@ void Session::after_growth() {
 }
 
 std::byte* Session::allocate_user(int64_t bytes) {
-  const CallGuard guard(*this);
+  const QuietGuard guard(*this);
   throw_if_dead();
   const int64_t needed = arena_->user_bytes_for(bytes);
   if (needed > arena_->user_bytes()) {
@@ -226,7 +226,7 @@ void Session::throw_if_dead() const {
   }
 }
 
-Session::CallGuard::CallGuard(Session& session) : session_(session) {
+Session::QuietGuard::QuietGuard(Session& session) : session_(session) {
   const auto limit = to_milliseconds(session.options_.deadline_s);
   if (!session.call_mutex_.try_lock_for(limit)) {
     throw Error(ErrorKind::deadline, {.what = "a call of another thread is still in flight",
@@ -234,12 +234,6 @@ Session::CallGuard::CallGuard(Session& session) : session_(session) {
                                       .limit = fmt::format("waited {:.3g} s", session.options_.deadline_s),
                                       .advice = "raise TILEWIRE_DEADLINE_S, or use a communicator for each thread"});
   }
-  session.is_in_call_ = true;
-}
-
-Session::CallGuard::~CallGuard() {
-  session_.is_in_call_ = false;
-  session_.call_mutex_.unlock();
 }
 
 void Session::wait_for_calls() const {
@@ -284,9 +278,10 @@ void Session::close() noexcept {
     await_sent();
     if (arena_) raise_abort(arena_->base());
   }
+  finish_trace_file();
+  const std::lock_guard quiet(call_mutex_);  // who holds it now is soon done: no call begins any more
   team_.reset();
   relay_team_.reset();
-  finish_trace_file();
   if (proxy_) proxy_->stop();
   if (transport_) transport_->close();
   if (control_) control_->close();

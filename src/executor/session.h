@@ -1,7 +1,7 @@
 // One rank of a communicator, put together: control connection, arena, transport, proxy, command rings, role threads,
 // and the numbers of its calls. Ops run on a Session; the public Communicator owns one.
 //
-// Thread-safety: one call at a time, from any thread (see CallGuard); close() and is_dead() from any thread.
+// Thread-safety: one call at a time, from any thread (see QuietGuard); close() and is_dead() from any thread.
 #pragma once
 
 #include <tilewire/options.h>
@@ -70,10 +70,10 @@ class Session {
   RelayRing* relay_ring() { return relay_ring_.get(); }
   // nullptr while tracing is off.
   TraceRing* trace_ring(const char* role, int32_t worker) { return trace_ ? trace_->ring(role, worker) : nullptr; }
-  // Recording from the next call on; events so far stay. Not during a call.
+  // Recording from the next call on; what was recorded so far stays. Each of the three takes a QuietGuard.
   void start_trace();
   void stop_trace();
-  std::vector<TraceEvent> trace_events() const;
+  TraceRecord trace_record();
   // nullptr where there is one node.
   const Proxy* proxy() const { return proxy_.get(); }
   HostGemmVariant gemm_variant() const { return gemm_variant_; }
@@ -108,16 +108,28 @@ class Session {
   // Throws the abort, or Error(closed) after close().
   void throw_if_dead() const;
 
-  // Held during a call: one call in flight at a time. Waits for a call of another thread; Error(deadline) when that
-  // takes too long.
+  // Held by what no call may run beside, calls too. Waits for a call of another thread; Error(deadline) when that takes
+  // too long. close() waits for it.
+  class QuietGuard {
+   public:
+    explicit QuietGuard(Session& session);
+    ~QuietGuard() { session_.call_mutex_.unlock(); }
+    QuietGuard(const QuietGuard&) = delete;
+    QuietGuard& operator=(const QuietGuard&) = delete;
+
+   private:
+    Session& session_;
+  };
+  // Held during a call: close() ends it on all ranks.
   class CallGuard {
    public:
-    explicit CallGuard(Session& session);
-    ~CallGuard();
+    explicit CallGuard(Session& session) : guard_(session), session_(session) { session.is_in_call_ = true; }
+    ~CallGuard() { session_.is_in_call_ = false; }
     CallGuard(const CallGuard&) = delete;
     CallGuard& operator=(const CallGuard&) = delete;
 
    private:
+    QuietGuard guard_;
     Session& session_;
   };
 
@@ -146,6 +158,7 @@ class Session {
   void start_trace_file();
   void finish_trace_file() noexcept;
   std::string trace_path() const;
+  TraceRecord recorded() const;  // under a QuietGuard
   ArenaLayout layout() const;
 
   Options options_;
@@ -166,7 +179,7 @@ class Session {
   std::unique_ptr<RoleTeam> team_;
   std::unique_ptr<RoleTeam> relay_team_;
   std::unique_ptr<TraceLog> trace_;  // while tracing is on
-  std::vector<TraceEvent> traced_;   // what stop_trace() collected
+  TraceRecord traced_;               // what stop_trace() collected
   std::unique_ptr<ControlConnection> control_;
   uint64_t attempts_ = 0;
   Epoch epoch_ = 0;

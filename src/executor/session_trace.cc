@@ -9,7 +9,7 @@
 namespace tilewire {
 
 void Session::start_trace() {
-  const CallGuard guard(*this);
+  const QuietGuard guard(*this);
   if (!trace_) trace_ = std::make_unique<TraceLog>(rank(), options_.trace_events);
 }
 
@@ -20,9 +20,12 @@ void Session::start_trace_file() {
 }
 
 void Session::finish_trace_file() noexcept {
-  if (options_.trace_file.empty() || !trace_) return;  // no trace: creation has failed
+  if (options_.trace_file.empty()) return;
   try {
-    write_trace(trace_path(), trace_events(), trace_->dropped());
+    const QuietGuard guard(*this);
+    if (!trace_) return;  // creation has failed
+    const TraceRecord record = recorded();
+    write_trace(trace_path(), record.events, record.dropped);
   } catch (const std::exception& error) {
     log_error("the timeline is lost: {}", error.what());
   }
@@ -35,21 +38,25 @@ std::string Session::trace_path() const {
 }
 
 void Session::stop_trace() {
-  const CallGuard guard(*this);
+  const QuietGuard guard(*this);
   if (!trace_) return;
-  const std::vector<TraceEvent> events = trace_->collect();
-  traced_.insert(traced_.end(), events.begin(), events.end());
+  traced_ = recorded();
   trace_.reset();
   if (!options_.trace_file.empty()) trace_ = std::make_unique<TraceLog>(rank(), options_.trace_events);  // it wants all
 }
 
-std::vector<TraceEvent> Session::trace_events() const {
-  std::vector<TraceEvent> events = traced_;
-  if (trace_) {
-    const std::vector<TraceEvent> now = trace_->collect();
-    events.insert(events.end(), now.begin(), now.end());
-  }
-  return events;
+TraceRecord Session::trace_record() {
+  const QuietGuard guard(*this);
+  return recorded();
+}
+
+TraceRecord Session::recorded() const {
+  TraceRecord record = traced_;
+  if (!trace_) return record;
+  const std::vector<TraceEvent> events = trace_->collect();
+  record.events.insert(record.events.end(), events.begin(), events.end());
+  record.dropped += trace_->dropped();
+  return record;
 }
 
 }  // namespace tilewire

@@ -52,6 +52,12 @@ class TraceRing {
   int64_t dropped_ = 0;
 };
 
+// What a rank has recorded.
+struct TraceRecord {
+  std::vector<TraceEvent> events;
+  int64_t dropped = 0;  // events that had no room
+};
+
 // The rings of one rank, which share a budget of events (option trace_events). Memory is taken as events come.
 class TraceLog {
  public:

@@ -352,3 +352,109 @@ def test_calls_of_two_threads_take_turns() -> None:
         for thread in threads:
             thread.join()
     assert not errors
+
+
+# What waits until no call is in flight, by name; each gets the communicator and its trace.
+BESIDE_A_CALL: dict[str, Any] = {
+    "empty": lambda comm, _: comm.empty((4, 4)),
+    "a refused call": lambda comm, _: _refused_call(comm),
+    "trace.start": lambda _, trace: trace.start(),
+    "trace.stop": lambda _, trace: trace.stop(),
+    "trace.events": lambda _, trace: trace.events,
+    "trace.dropped": lambda _, trace: trace.dropped,
+}
+
+
+def _refused_call(comm: Any) -> None:
+    import tilewire as tw
+
+    with pytest.raises(tw.InvalidArgument, match="a is a list"):
+        tw.all_gather_matmul([1.0], [2.0], comm=comm)
+
+
+@pytest.mark.parametrize("is_main_thread", [True, False])
+@pytest.mark.parametrize("name", BESIDE_A_CALL)
+def test_what_waits_for_a_call_lets_that_call_run_python(
+    name: str, is_main_thread: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import numpy as np
+
+    import tilewire as tw
+    from tilewire.operands import Operands
+
+    is_inside = threading.Event()
+    make_results = Operands.make_results
+
+    def make_slowly(self: Operands, rows: int) -> Any:
+        is_inside.set()
+        time.sleep(0.3)  # gives the interpreter away and needs it again
+        return make_results(self, rows)
+
+    failures: list[BaseException] = []
+
+    def run(work: Any) -> None:
+        try:
+            work()
+        except BaseException as error:
+            failures.append(error)
+
+    monkeypatch.setattr(Operands, "make_results", make_slowly)
+    a = np.ones((4, 4), np.float32)
+    with tw.init(deadline_s=4) as comm:
+        trace = comm.trace()
+        call = threading.Thread(target=run, args=(lambda: tw.all_gather_matmul(a, a, comm=comm),))
+        call.start()
+        assert is_inside.wait(10)
+        begin = time.monotonic()
+        beside = threading.Thread(target=run, args=(lambda: BESIDE_A_CALL[name](comm, trace),))
+        if is_main_thread:
+            beside.run()
+        else:
+            beside.start()
+            beside.join()
+        assert time.monotonic() - begin < 3, "the interpreter stood still"
+        call.join()
+    assert not failures
+
+
+def test_a_trace_counts_what_it_has_no_room_for(tmp_path: Path) -> None:
+    import numpy as np
+
+    import tilewire as tw
+    from tilewire.trace_events import read_events
+
+    a = np.ones((4, 4), np.float32)
+    with tw.init(trace_events=3) as comm:
+        counts = []
+        for calls in (1, 3):
+            with comm.trace() as trace:
+                for _ in range(calls):
+                    tw.all_gather_matmul(a, a)
+            counts.append(len(trace.events) + trace.dropped)
+            assert len(trace.events) == 3 and trace.dropped > 0
+        trace.write(tmp_path / "events.json")
+    assert counts[1] == 3 * counts[0]
+    assert read_events(tmp_path / "events.json").dropped == counts[1] - 3
+
+
+def test_two_threads_may_close_at_once() -> None:
+    import tilewire as tw
+
+    for _ in range(20):
+        comm = tw.init()
+        errors: list[BaseException] = []
+        gate = threading.Barrier(3)
+
+        def close(comm: Any = comm, gate: Any = gate, errors: Any = errors) -> None:
+            gate.wait()
+            try:
+                comm.close()
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=close) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not errors

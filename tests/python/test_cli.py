@@ -86,7 +86,16 @@ def test_trace_writes_what_it_was_asked_for(tmp_path: Path) -> None:
     picture, perfetto = tmp_path / "t.svg", tmp_path / "p.json"
     result = invoke("trace", str(tmp_path / "e.json"), "--picture", str(picture), "--perfetto", str(perfetto))
     assert result.exit_code == 0 and picture.exists() and json.loads(perfetto.read_text())["traceEvents"]
-    assert len(re.findall(r"\d+%", result.output)) == 4
+    assert len(re.findall(r"\d+%", result.output)) == 4 and "INCOMPLETE" not in result.output
+
+
+def test_trace_warns_of_what_is_lacking(tmp_path: Path) -> None:
+    write_events(make_trace(), tmp_path / "e0.json", dropped=5)
+    write_events(make_trace(), tmp_path / "e1.json", dropped=6)
+    perfetto = tmp_path / "p.json"
+    result = invoke("trace", str(tmp_path / "e0.json"), str(tmp_path / "e1.json"), "--perfetto", str(perfetto))
+    assert result.exit_code == 0 and "INCOMPLETE: 11 events" in result.output
+    assert json.loads(perfetto.read_text())["otherData"]["dropped"] == 11
 
 
 def test_trace_names_files_that_it_cannot_read_or_write(tmp_path: Path) -> None:

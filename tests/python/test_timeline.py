@@ -93,7 +93,7 @@ def test_dicts_record_arrays_and_files_give_the_same_events(tmp_path: Path) -> N
     types = [(name, texts.get(name, "i8")) for name in rows[0]]
     records = np.array([tuple(row.values()) for row in rows], dtype=types)
     write_events(events, tmp_path / "e.json")
-    assert as_events(rows) == as_events(records) == read_events(tmp_path / "e.json") == events
+    assert as_events(rows) == as_events(records) == read_events(tmp_path / "e.json").events == events
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,9 @@ def test_unknown_and_missing_fields_are_named() -> None:
         as_events([row])
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[1]", '[{"rank": 0}]', "\x00"])
+@pytest.mark.parametrize(
+    "content", ["", "{}", "[]", '{"events": [1], "dropped": 0}', '{"events": [{"rank": 0}], "dropped": 0}', "\x00"]
+)
 def test_file_that_is_no_trace_is_named(content: str, tmp_path: Path) -> None:
     path = tmp_path / "broken.json"
     path.write_text(content)
@@ -161,6 +163,16 @@ def test_picture_says_title_time_bytes_ranks_and_roles(tmp_path: Path) -> None:
 def test_empty_tiny_and_large_traces_can_be_drawn(events: list[Event], tmp_path: Path) -> None:
     write_picture(events, tmp_path / "t.png")
     assert (tmp_path / "t.png").stat().st_size > 1000
+
+
+def test_an_incomplete_trace_says_so_in_its_files_and_in_its_picture(tmp_path: Path) -> None:
+    write_events(make_trace(), tmp_path / "e.json", dropped=17)
+    assert read_events(tmp_path / "e.json").dropped == 17
+    assert perfetto([], dropped=17)["otherData"]["dropped"] == 17
+    write_picture(make_trace(), tmp_path / "t.svg", dropped=17)
+    assert "INCOMPLETE: 17 events had no room" in (tmp_path / "t.svg").read_text()
+    write_picture(make_trace(), tmp_path / "t.svg")
+    assert "INCOMPLETE" not in (tmp_path / "t.svg").read_text()
 
 
 def test_every_bar_lies_in_its_lane() -> None:

@@ -12,7 +12,7 @@ from tilewire.cli.console import make_console
 from tilewire.cli.failure import fail
 from tilewire.cli.numbers import working
 from tilewire.errors import Error
-from tilewire.trace_events import LINK_NOTE, Event, bytes_by_link, overlap, read_events, write_perfetto
+from tilewire.trace_events import LINK_NOTE, Event, bytes_by_link, incomplete_note, overlap, read_events, write_perfetto
 
 
 def register(app: typer.Typer) -> None:
@@ -33,16 +33,20 @@ def trace(
             from tilewire.timeline import check_picture, write_picture
 
             check_picture(picture)
-        events = [event for path in events_files for event in read_events(path)]
+        recordings = [read_events(path) for path in events_files]
+        events = [event for recording in recordings for event in recording.events]
+        dropped = sum(recording.dropped for recording in recordings)
         if perfetto:
-            write_perfetto(events, perfetto, title)
+            write_perfetto(events, perfetto, title, dropped)
         if picture:
             with working(f"drawing {len(events)} events"):
-                write_picture(events, picture, title)
+                write_picture(events, picture, title, dropped)
     except (Error, ValueError, OSError) as error:
         fail(str(error))
     console = make_console()
     console.print(summary(events))
+    if dropped:
+        console.print(incomplete_note(dropped), style="bold red", highlight=False)
     console.print(f"time: from a rank's first wait to its last work. {LINK_NOTE}", highlight=False)
 
 

@@ -1,0 +1,119 @@
+"""What the calls and handles of all operations do alike: check here, tell a refusal, run, note the report."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from tilewire import arrays
+from tilewire.argument_checks import count, is_single, one_or_more_counts
+from tilewire.communicator import Communicator, calling
+from tilewire.errors import InvalidArgument
+from tilewire.operands import Operands, WeightArguments
+from tilewire.plans import AnyPlan, plan_text
+
+if TYPE_CHECKING:
+    from tilewire import _core
+
+
+class CallArguments(WeightArguments, Protocol):
+    """What the compiled arguments of all operations have in common."""
+
+    plan_json: str
+
+
+class Shape(Protocol):
+    """What the compiled shapes of all handles have in common."""
+
+    rows: Sequence[int]
+    k: int
+    cols: Sequence[int]
+    dtype: str
+    out_dtype: str
+    plan_json: str
+
+
+A = TypeVar("A", bound=CallArguments)
+S = TypeVar("S", bound=Shape)
+
+
+class Call(Generic[A]):
+    """One call's arguments: keeps its arrays alive, makes the results when their size is known, hands them back.
+
+    For an operation that gives one result a weight; one that gives more has a class of its own.
+    """
+
+    def __init__(self, arguments: A, operands: Operands) -> None:
+        self.arguments = arguments
+        self.operands = operands
+        operands.fill(arguments)
+
+    def make_results(self, rows: int) -> Any:
+        """Called by the core once the number of rows is known, before anything is sent."""
+        return self.operands.make_results(rows)
+
+    def result(self) -> Any:
+        """What the caller gets."""
+        return self.operands.result()
+
+
+# A compiled call, without its communicator.
+Run = Callable[[A, Callable[[int], Any]], "_core.CallReport"]
+
+
+def run_call(comm: Communicator, call: Call[A], run: Run[A]) -> Any:
+    """Makes the call and gives its result."""
+    comm._note(run(call.arguments, call.make_results))
+    return call.result()
+
+
+def fill_shape(shape: S, *, rows: Sequence[int], k: Any, n: Any, dtypes: tuple[Any, Any], plan: AnyPlan) -> S:
+    """The common part of a shape; `rows` are checked already. Gives the shape."""
+    shape.rows = rows
+    shape.k = count("k", k)
+    shape.cols = one_or_more_counts("n", n)
+    shape.dtype, shape.out_dtype = map(arrays.dtype_name, dtypes)
+    shape.plan_json = plan_text(plan)
+    return shape
+
+
+class Handle(ABC, Generic[A, S]):
+    """Base of an operation's handle: its shapes are fixed once, for many calls. Creation is collective."""
+
+    def __init__(
+        self,
+        op: str,
+        comm: Communicator | None,
+        n: Any,
+        make_shape: Callable[[], S],
+        make_handle: Callable[[_core.Communicator, S], Any],
+    ) -> None:
+        """`make_shape` checks this rank's arguments; what it raises is told to the other ranks."""
+        self._op = op
+        with calling(op, comm) as self._comm:
+            self._has_list = not is_single(n)
+            self._shape = make_shape()
+        self._handle = make_handle(self._comm._core, self._shape)
+
+    @property
+    def plan(self) -> str:
+        """The plan as JSON text, on this rank."""
+        return str(self._handle.plan_json)
+
+    def explain(self) -> str:
+        """For people: the plan, its predicted time, and why the other candidates lost."""
+        return str(self._handle.explain())
+
+    def __call__(self, a: Any, b: Any, *, out: Any = None, bias: Any = None) -> Any:
+        """One call with the handle's shapes; `a`, `b`, `out`, `bias` and the result as for the operation's function."""
+        with calling(self._op, self._comm):
+            operands = Operands(a, b, bias=bias, out=out, out_dtype=self._shape.out_dtype)
+            if operands.has_list != self._has_list:
+                raise InvalidArgument("b does not fit the handle", limit="a list of weights if n is a list, else one")
+            call = self._make_call(operands)
+        return run_call(self._comm, call, self._handle)
+
+    @abstractmethod
+    def _make_call(self, operands: Operands) -> Call[A]:
+        """The operation's call with what the handle's shape has settled."""

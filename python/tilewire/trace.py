@@ -1,0 +1,64 @@
+"""The timeline of a communicator's calls, while they are recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewire.trace_events import Event, Recording, as_events, write_events
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tilewire import _core
+
+
+class Trace:
+    """The timeline of the calls made while it records; see `Communicator.trace`.
+
+    It has room for the option trace_events; what comes later is dropped and counted. Everything here waits for a call
+    of another thread, as calls do.
+    """
+
+    def __init__(self, core: _core.Communicator) -> None:
+        self._core = core
+        self._first = self._first_dropped = 0  # of the communicator's events, and of those that it has dropped
+        self._stopped: Recording | None = None
+
+    def start(self) -> None:
+        """Records from the next call on."""
+        self._first, self._first_dropped = self._core.trace_event_count(), self._core.trace_dropped()
+        self._stopped = None
+        self._core.start_trace()
+
+    def stop(self) -> None:
+        """Ends the recording. Idempotent."""
+        if self._stopped is None:
+            self._core.stop_trace()
+            self._stopped = Recording(self._events_so_far(), self._dropped_so_far())
+
+    @property
+    def events(self) -> list[Event]:
+        """This rank's events so far, by time."""
+        return self._stopped.events if self._stopped else self._events_so_far()
+
+    @property
+    def dropped(self) -> int:
+        """How many events are lacking in `events`: there was no room for them."""
+        return self._stopped.dropped if self._stopped else self._dropped_so_far()
+
+    def write(self, path: Path) -> None:
+        """Writes the events for `tilewire trace`; OSError names a path that cannot be written."""
+        write_events(self.events, path, self.dropped)
+
+    def _events_so_far(self) -> list[Event]:
+        return as_events(self._core.trace_events(self._first))
+
+    def _dropped_so_far(self) -> int:
+        return self._core.trace_dropped() - self._first_dropped
+
+    def __enter__(self) -> Trace:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
