@@ -26,9 +26,10 @@ void run_call_role(RoleContext& context, Role role, Prepare&& prepare) {
 
 }  // namespace
 
-Call::Call(Session& session, const char* op) : session_(session), guard_(session) {
+Call::Call(Session& session, const char* op, const char* mismatch_advice) : session_(session), guard_(session) {
   session.throw_if_dead();
   site_.op = op;
+  site_.mismatch_advice = mismatch_advice;
   site_.attempt = session.next_attempt();
 }
 
@@ -63,7 +64,7 @@ void Call::begin(const std::string& description) {
 std::vector<int64_t> Call::exchange(const char* what, int64_t mine) {
   ByteWriter writer;
   const auto all = session_.control().allgather(
-      {.kind = what, .call = site_.attempt, .hash = hash64(site_.op), .advice = kMismatchAdvice},
+      {.kind = what, .call = site_.attempt, .hash = hash64(site_.op), .advice = site_.mismatch_advice},
       writer.u64(static_cast<uint64_t>(mine)).take(), session_.deadline());
   std::vector<int64_t> values;
   values.reserve(all.size());
@@ -73,7 +74,7 @@ std::vector<int64_t> Call::exchange(const char* what, int64_t mine) {
 
 void Call::agree(const std::string& agreed_text, int64_t half_bytes) {
   session_.control().allgather(
-      {.kind = "plan", .call = site_.attempt, .hash = hash64(agreed_text), .advice = kMismatchAdvice}, {},
+      {.kind = "plan", .call = site_.attempt, .hash = hash64(agreed_text), .advice = site_.mismatch_advice}, {},
       session_.deadline());
   if (half_bytes > session_.agreed_half_bytes()) session_.grow_halves(site_.attempt, half_bytes);
 }

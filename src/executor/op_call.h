@@ -19,7 +19,8 @@
 //   Schedule make_schedule(const Tables&, Epoch, const Arguments&, Session&)
 //   Call::Program program(const Schedule&, const Plan&, const Operands&, const Arguments&)    both first live on
 //   CallReport report(const Schedule&)                        bytes; the rest is filled in here
-// and to_json(Choice) beside them.
+// and to_json(Choice) beside them. It may have
+//   const char* kMismatchAdvice                               what to do about ranks that do not make the same call
 #pragma once
 
 #include <tilewire/call.h>
@@ -27,6 +28,7 @@
 
 #include <chrono>
 #include <map>
+#include <memory>
 #include <new>
 #include <set>
 #include <stdexcept>
@@ -59,6 +61,15 @@ std::string text_of_call(const char* op, const std::string& text);
 // Throws Error(invalid_argument) that has both texts.
 [[noreturn]] void refuse_other_problem(const char* op, const std::string& problem, const std::string& fixed);
 
+template <class Op>
+constexpr const char* mismatch_advice_of() {
+  if constexpr (requires { Op::kMismatchAdvice; }) {
+    return Op::kMismatchAdvice;
+  } else {
+    return kMismatchAdvice;
+  }
+}
+
 template <OpDescription Op>
 class OpCalls {
  public:
@@ -72,7 +83,7 @@ class OpCalls {
   // architecture page says. Once the op has asked for the results, they are NaN after every error but this rank's own
   // refusal, which leaves them untouched. `fixed`: the problem of a handle, from which the arguments may not differ.
   CallReport run(const Arguments& arguments, const Problem* fixed = nullptr) {
-    Call call(session_, Op::kName);
+    Call call(session_, Op::kName, mismatch_advice_of<Op>());
     Checked checked = check(call, arguments, fixed);
     typename Op::Schedule schedule;
     std::chrono::steady_clock::time_point begin;
@@ -98,10 +109,10 @@ class OpCalls {
 
   // What a first call does before it sends anything: plan, agreement and memory. Collective.
   Plan agree(const Problem& problem, const std::string& plan_json) {
-    Call call(session_, Op::kName);
-    const Prepared* prepared = nullptr;
+    Call call(session_, Op::kName, mismatch_advice_of<Op>());
+    std::shared_ptr<const Prepared> prepared;
     try {
-      prepared = &prepare(problem, plan_json);
+      prepared = prepare(problem, plan_json);
     } catch (...) {
       refuse_for_current_exception(call, Op::kName);
     }
@@ -111,9 +122,12 @@ class OpCalls {
     return prepared->plan;
   }
 
- private:
-  static constexpr size_t kMostPrepared = 64;
+  // So many plans and agreed texts are kept: then all are forgotten. All ranks agree on the same texts in the same
+  // order, so they forget in the same call.
+  static constexpr size_t kMostPrepared = 64, kMostAgreed = 1024;
+  size_t agreed_texts() const { return agreed_.size(); }
 
+ private:
   struct Prepared {
     Plan plan;
     std::string plan_json;
@@ -121,7 +135,7 @@ class OpCalls {
   };
   struct Checked {
     Problem problem;
-    const Prepared* prepared = nullptr;
+    std::shared_ptr<const Prepared> prepared;
     typename Op::Operands operands;
     bool has_begun = false;
   };
@@ -136,7 +150,7 @@ class OpCalls {
       if (fixed != nullptr && checked.problem.text() != fixed->text()) {
         refuse_other_problem(Op::kName, checked.problem.text(), fixed->text());
       }
-      checked.prepared = &prepare(checked.problem, arguments.plan_json);
+      checked.prepared = prepare(checked.problem, arguments.plan_json);
       checked.operands = make_operands(arguments, checked.problem);
     } catch (...) {
       refuse_for_current_exception(call, Op::kName);
@@ -155,16 +169,21 @@ class OpCalls {
     throw_no_result_memory(Op::kName, Op::result_bytes(problem));
   }
 
-  const Prepared& prepare(const Problem& problem, const std::string& plan_json) {
-    const std::string key = problem.text() + plan_json;
-    const auto found = prepared_.find(key);
+  std::shared_ptr<const Prepared> prepare(const Problem& problem, const std::string& plan_json) {
+    const std::string text = problem.text();
+    const auto found = prepared_.find(text + plan_json);
     if (found != prepared_.end()) return found->second;
     if (prepared_.size() >= kMostPrepared) prepared_.clear();
     const PlanContext context = plan_context(session_);
     Plan plan = Op::make_plan(problem, plan_json, context);
     typename Op::Tables tables = Op::make_tables(problem, plan, context);
     std::string plan_text = to_json(plan.choice);
-    return prepared_.emplace(key, Prepared{std::move(plan), std::move(plan_text), std::move(tables)}).first->second;
+    auto prepared =
+        std::make_shared<const Prepared>(Prepared{std::move(plan), std::move(plan_text), std::move(tables)});
+    prepared_.emplace(text + plan_json, prepared);
+    // A handle's calls give the plan that its making has chosen.
+    prepared_.emplace(text + prepared->plan_json, prepared);
+    return prepared;
   }
 
   std::string agree(Call& call, const Problem& problem, const Plan& plan) {
@@ -172,13 +191,14 @@ class OpCalls {
     call.describe(text);
     if (agreed_.count(hash64(text)) != 0) return text;
     call.agree(text, plan.half_bytes);
+    if (agreed_.size() >= kMostAgreed) agreed_.clear();
     agreed_.insert(hash64(text));
     return text;
   }
 
   Session& session_;
-  std::map<std::string, Prepared> prepared_;  // by the whole problem and plan; emptied when it is full
-  std::set<uint64_t> agreed_;                 // hashes of texts that all ranks have agreed on; the op's name is in them
+  std::map<std::string, std::shared_ptr<const Prepared>> prepared_;  // by the whole problem and plan, given and chosen
+  std::set<uint64_t> agreed_;  // hashes of texts that all ranks have agreed on; the op's name is in them
 };
 
 // A list of ops (ops/op_list.h), and the objects that a communicator has of them, one each.

@@ -1,9 +1,12 @@
 // What all ops do alike in a call, shown on one that moves nothing: who hears of a refusal, and what of it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <thread>
 
+#include "executor/op_program.h"
 #include "executor/op_test_support.h"
 #include "executor/toy_op.h"
 
@@ -105,7 +108,71 @@ TEST(OpCalls, RanksThatDisagreeHearBothTextsAndWhatToDoHoweverMuchWasAgreedBefor
     const std::string call = "call " + std::to_string(before.size() + 1);
     expect_everywhere(outcomes, ErrorKind::mismatch,
                       {call + " is not the same on all ranks: rank ", ": toy of size 5", "rank 3: toy of size 7",
-                       "pass rows= ", "rows=\"exchange\""});
+                       "make the same calls in the same order"});
+  }
+}
+
+struct AdvisingToy : toy::Op {
+  static constexpr const char* kMismatchAdvice = "ask the toy maker";
+};
+
+TEST(OpCalls, AnOpsOwnAdviceStandsInTheErrorOfRanksThatDisagree) {
+  for (const bool is_exchanged : {false, true}) {
+    const auto outcomes = run_thread_cluster({2, 2}, test_options(), [&](Session& session) {
+      OpCalls<AdvisingToy> toy(session);
+      if (is_exchanged) toy.run({.size = 1, .exchanges = true});
+      toy.run({.size = session.rank() == Rank{3} ? 7 : 5});
+    });
+    expect_everywhere(outcomes, ErrorKind::mismatch, {"ask the toy maker"});
+  }
+}
+
+struct CountedToy : toy::Op {
+  static inline std::atomic<int> plans{0};
+  static Plan make_plan(const Problem& problem, const std::string& json, const PlanContext& context) {
+    ++plans;
+    Plan plan = toy::Op::make_plan(problem, json, context);
+    plan.choice.number = 3;
+    return plan;
+  }
+};
+
+TEST(OpCalls, AHandlesCallsTakeThePlanThatItsMakingHasMade) {
+  CountedToy::plans = 0;
+  const auto outcomes = run_thread_cluster({2}, test_options(), [&](Session& session) {
+    OpCalls<CountedToy> toy(session);
+    const auto plan = toy.agree({5}, "");
+    for (int i = 0; i < 3; ++i) toy.run({.size = 5, .plan_json = to_json(plan.choice)});
+  });
+  EXPECT_EQ(first_error(outcomes), "");
+  EXPECT_EQ(CountedToy::plans, 2) << "one a rank";
+}
+
+TEST(OpCalls, AgreedTextsDoNotPileUpAndTheirCallsGoOn) {
+  const auto outcomes = run_thread_cluster({1, 1}, test_options(), [&](Session& session) {
+    OpCalls<toy::Op> toy(session);
+    size_t most = 0;
+    for (size_t size = 0; size < OpCalls<toy::Op>::kMostAgreed + 5; ++size) {
+      toy.agree({static_cast<int64_t>(size)}, "");
+      most = std::max(most, toy.agreed_texts());
+    }
+    EXPECT_EQ(most, OpCalls<toy::Op>::kMostAgreed);
+    EXPECT_EQ(toy.agreed_texts(), 5u);
+    for (int64_t size = 0; size < 3; ++size) toy.run({.size = size});
+  });
+  EXPECT_EQ(first_error(outcomes), "");
+}
+
+TEST(OpProgram, ASecondDrainRoleIsAnErrorThatNamesIt) {
+  Call::Program program;
+  const auto start = [](RoleContext&) { return [](const CallWork&) { return TraceEvent{}; }; };
+  const AgentPlace place{.role = "drain again", .stage = kDrainStage};
+  add_role(program, place, BeginRole(CallFrame{}), start);
+  try {
+    add_role(program, place, BeginRole(CallFrame{}), start);
+    ADD_FAILURE() << "not refused";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("drain again"), std::string::npos) << error.what();
   }
 }
 

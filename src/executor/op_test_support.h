@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,8 @@ namespace tilewire {
 //   kText, kOtherText           what tells the texts of small() and other() apart
 //   static void spoil(Arguments&)        what the own checks of a rank refuse, and kSpoilText of that refusal
 //   static void alias_result(Arguments&) a result in an input's memory, and kAliasText
-//   static void exchange(Arguments&)     counts are to be exchanged
+// where the op has counts that can be exchanged
+//   static void exchange(Arguments&)     they are to be
 // and where Checker has
 //   Op::Arguments arguments()              with make_results(problem), into matrices of its own
 //   void check() const                     every element, exactly
@@ -44,6 +46,55 @@ void run_and_check_calls(const std::vector<int32_t>& layout, const Options& opti
     }
   });
   EXPECT_EQ(first_error(outcomes), "");
+}
+
+// Limits short enough for a test that waits for one.
+inline Options quick_options() {
+  Options o = test_options();
+  o.deadline_s = 5;
+  return o;
+}
+
+template <class Op>
+void run_good(OpCalls<Op>& op, Rank rank, int times = 1) {
+  for (int i = 0; i < times; ++i) {
+    auto checker = OpTestTraits<Op>::small(rank);
+    op.run(checker.arguments());
+    checker.check();
+  }
+}
+
+// Every rank of 2+2 makes one good call, then the one that `spoil` has changed on its rank.
+template <class Op>
+std::vector<RankOutcome> run_spoiled(const std::function<void(Rank, typename Op::Arguments&)>& spoil) {
+  return run_thread_cluster({2, 2}, quick_options(), [&](Session& session) {
+    OpCalls<Op> op(session);
+    run_good(op, session.rank());
+    auto bad = OpTestTraits<Op>::small(session.rank());
+    auto args = bad.arguments();
+    spoil(session.rank(), args);
+    op.run(args);
+  });
+}
+
+// A matrix of value(row, column).
+template <class Value>
+OwnedMatrix matrix_of(int64_t rows, int64_t cols, DataType dtype, const Value& value) {
+  OwnedMatrix m(rows, cols, dtype);
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < cols; ++c) m.set(r, c, value(r, c));
+  }
+  return m;
+}
+
+// Every element is expected(row, column), as the dtype holds it. `name` says of whom and what.
+template <class Expected>
+void check_elements(const OwnedMatrix& m, const std::string& name, const Expected& expected) {
+  for (int64_t r = 0; r < m.view().rows; ++r) {
+    for (int64_t c = 0; c < m.view().cols; ++c) {
+      ASSERT_EQ(m.get(r, c), rounded(expected(r, c), m.view().dtype)) << name << " row " << r << " column " << c;
+    }
+  }
 }
 
 inline void expect_everywhere(const std::vector<RankOutcome>& outcomes, const std::vector<std::string>& texts) {

@@ -50,7 +50,7 @@ void RoleContext::check_record(Rank peer) {
   CallRecord seen;
   std::memcpy(&seen, own_half() + ArenaLayout::record_offset(peer), sizeof(seen));
   if (seen == site_.record) return;
-  session_.control().report_mismatch(site_.attempt, peer, site_.description, kMismatchAdvice);
+  session_.control().report_mismatch(site_.attempt, peer, site_.description, site_.mismatch_advice);
   leave(WaitResult::aborted, fmt::format("the verdict on the mismatch with rank {}", peer.value));
 }
 

@@ -18,13 +18,14 @@ namespace tilewire {
 // Thrown inside role threads when the abort word is set, to leave; the call turns it into the error that all ranks get.
 struct CallAborted {};
 
-// What to do about ranks that do not make the same call; ends the error that all of them get.
+// What to do about ranks that do not make the same call, where the op has nothing better to say.
 inline constexpr const char* kMismatchAdvice =
-    "where ranks bring different numbers of rows, pass rows= with the counts of all ranks, or rows=\"exchange\"";
+    "make the same calls in the same order, with the same sizes, on all ranks";
 
 // What the roles of a call have in common.
 struct CallSite {
   const char* op = "";
+  const char* mismatch_advice = kMismatchAdvice;
   uint64_t attempt = 0;
   Epoch epoch = 0;
   CallRecord record;                             // this rank's own

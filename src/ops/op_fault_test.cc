@@ -28,37 +28,11 @@ struct OpName {
   }
 };
 
-Options quick_options() {
-  Options o = test_options();
-  o.deadline_s = 5;
-  return o;
-}
-
 template <class Op>
 class OpFault : public testing::Test {
  protected:
   using Traits = OpTestTraits<Op>;
-  using Checker = typename Traits::Checker;
-  using Arguments = typename Op::Arguments;
 
-  static void run_good(OpCalls<Op>& op, Rank rank, int times = 1) {
-    for (int i = 0; i < times; ++i) {
-      Checker checker = Traits::small(rank);
-      op.run(checker.arguments());
-      checker.check();
-    }
-  }
-  // Every rank makes one good call, then the one that `spoil` has changed on its rank.
-  static std::vector<RankOutcome> run_spoiled(const std::function<void(Rank, Arguments&)>& spoil) {
-    return run_thread_cluster({2, 2}, quick_options(), [&](Session& session) {
-      OpCalls<Op> op(session);
-      run_good(op, session.rank());
-      Checker bad = Traits::small(session.rank());
-      Arguments args = bad.arguments();
-      spoil(session.rank(), args);
-      op.run(args);
-    });
-  }
   static std::vector<RankOutcome> run_many(int times, const std::function<void(Rank, Options&)>& adjust) {
     return run_thread_cluster(
         {2, 2}, quick_options(),
@@ -76,7 +50,7 @@ TYPED_TEST(OpFault, RanksThatDisagreeAllHearBothTextsHoweverMuchWasAgreedBefore)
   for (const bool is_first_call : {true, false}) {
     const auto outcomes = run_thread_cluster({2, 2}, quick_options(), [&](Session& session) {
       OpCalls<TypeParam> op(session);
-      if (!is_first_call) Fault::run_good(op, session.rank());
+      if (!is_first_call) run_good(op, session.rank());
       const bool is_other = session.rank() == Rank{2};
       auto checker = is_other ? Fault::Traits::other(session.rank()) : Fault::Traits::small(session.rank());
       op.run(checker.arguments());
@@ -151,7 +125,7 @@ TYPED_TEST(OpFault, ACallOnADeadCommunicatorAsksForNoResultsAndTouchesNone) {
 
 TYPED_TEST(OpFault, OneRankThatRefusesTellsTheOthersWhy) {
   using Fault = OpFault<TypeParam>;
-  const auto outcomes = Fault::run_spoiled([](Rank r, auto& args) {
+  const auto outcomes = run_spoiled<TypeParam>([](Rank r, auto& args) {
     if (r == Rank{1}) Fault::Traits::spoil(args);
   });
   expect_everywhere(outcomes, {Fault::Traits::kSpoilText});
@@ -160,14 +134,16 @@ TYPED_TEST(OpFault, OneRankThatRefusesTellsTheOthersWhy) {
 
 TYPED_TEST(OpFault, ACallThatAllRanksRefuseLeavesTheCommunicatorUsable) {
   using Fault = OpFault<TypeParam>;
+  constexpr bool kExchanges = requires(typename TypeParam::Arguments & args) { Fault::Traits::exchange(args); };
   for (const bool after_exchange : {false, true}) {
+    if (after_exchange && !kExchanges) continue;
     const auto outcomes = run_thread_cluster({2, 2}, quick_options(), [&](Session& session) {
       OpCalls<TypeParam> op(session);
       for (int i = 0; i < 3; ++i) {
         auto bad = Fault::Traits::small(session.rank());
         auto args = bad.arguments();
         if (after_exchange) {
-          Fault::Traits::exchange(args);
+          if constexpr (kExchanges) Fault::Traits::exchange(args);
           Fault::Traits::alias_result(args);
         } else {
           Fault::Traits::spoil(args);
@@ -178,7 +154,7 @@ TYPED_TEST(OpFault, ACallThatAllRanksRefuseLeavesTheCommunicatorUsable) {
         } catch (const Error& error) {
           EXPECT_EQ(error.kind(), ErrorKind::invalid_argument) << error.what();
         }
-        Fault::run_good(op, session.rank());
+        run_good(op, session.rank());
       }
     });
     EXPECT_EQ(first_error(outcomes), "") << after_exchange;
@@ -187,7 +163,7 @@ TYPED_TEST(OpFault, ACallThatAllRanksRefuseLeavesTheCommunicatorUsable) {
 
 TYPED_TEST(OpFault, AResultThatAliasesAnInputIsRefusedByName) {
   using Fault = OpFault<TypeParam>;
-  const auto outcomes = Fault::run_spoiled([](Rank r, auto& args) {
+  const auto outcomes = run_spoiled<TypeParam>([](Rank r, auto& args) {
     if (r == Rank{3}) Fault::Traits::alias_result(args);
   });
   expect_everywhere(outcomes, {Fault::Traits::kAliasText});
@@ -196,7 +172,7 @@ TYPED_TEST(OpFault, AResultThatAliasesAnInputIsRefusedByName) {
 TYPED_TEST(OpFault, NoMemoryForTheResultsIsAResourceErrorWithItsBytes) {
   using Fault = OpFault<TypeParam>;
   int64_t bytes = 0;
-  const auto outcomes = Fault::run_spoiled([&](Rank r, auto& args) {
+  const auto outcomes = run_spoiled<TypeParam>([&](Rank r, auto& args) {
     if (r != Rank{2}) return;
     using Results = decltype(args.make_results(typename TypeParam::Problem{}));
     args.make_results = [&](const auto& problem) -> Results {
@@ -220,7 +196,7 @@ TYPED_TEST(OpFault, ARankThatNeverCallsIsADeadlineThatNamesTheWord) {
   std::vector<int> is_nan(4, 0);
   const auto outcomes = run_thread_cluster({2, 2}, options, [&](Session& session) {
     OpCalls<TypeParam> op(session);
-    Fault::run_good(op, session.rank());
+    run_good(op, session.rank());
     auto second = Fault::Traits::small(session.rank());
     for (OwnedMatrix& result : second.results()) result.fill(1);
     if (session.rank() == Rank{3}) {
@@ -277,8 +253,8 @@ TYPED_TEST(OpFault, ATransportThatTakesNothingForAWhileOnlyDelays) {
 TYPED_TEST(OpFault, ARankThatLeavesBetweenCallsIsNamedToThoseWhoWaitForIt) {
   const auto outcomes = run_thread_cluster({2, 2}, quick_options(), [](Session& session) {
     OpCalls<TypeParam> op(session);
-    OpFault<TypeParam>::run_good(op, session.rank());
-    if (session.rank() != Rank{1}) OpFault<TypeParam>::run_good(op, session.rank());
+    run_good(op, session.rank());
+    if (session.rank() != Rank{1}) run_good(op, session.rank());
   });
   EXPECT_EQ(outcomes[1].error, "");
   for (const size_t r : {0, 2, 3}) {
@@ -288,7 +264,7 @@ TYPED_TEST(OpFault, ARankThatLeavesBetweenCallsIsNamedToThoseWhoWaitForIt) {
 }
 
 TYPED_TEST(OpFault, AnExceptionInOneRanksOwnCodeReachesTheOthersWithItsText) {
-  const auto outcomes = OpFault<TypeParam>::run_spoiled([](Rank r, auto& args) {
+  const auto outcomes = run_spoiled<TypeParam>([](Rank r, auto& args) {
     using Results = decltype(args.make_results(typename TypeParam::Problem{}));
     if (r == Rank{2}) args.make_results = [](const auto&) -> Results { throw std::runtime_error("the user's own"); };
   });
@@ -299,7 +275,7 @@ TYPED_TEST(OpFault, AnExceptionInOneRanksOwnCodeReachesTheOthersWithItsText) {
 TYPED_TEST(OpFault, ADeadCommunicatorRefusesFurtherCallsAndANewOneWorks) {
   using Fault = OpFault<TypeParam>;
   for (int round = 0; round < 2; ++round) {
-    const auto outcomes = Fault::run_spoiled([](Rank r, auto& args) {
+    const auto outcomes = run_spoiled<TypeParam>([](Rank r, auto& args) {
       if (r == Rank{0}) Fault::Traits::spoil(args);
     });
     EXPECT_NE(first_error(outcomes), "");

@@ -43,6 +43,7 @@ struct Op : PlannedOp<Problem, PlanChoice, ScheduleTables> {
   using Operands = HostOperands;
 
   static constexpr const char* kName = kCallName;
+  static constexpr const char* kMismatchAdvice = kRowsAdvice;
   static void check(const Arguments& arguments, Session& session);
   static Problem make_problem(const Arguments& arguments, Session& session, CountExchange& counts);
   static Operands make_operands(const Arguments& arguments, const Problem& problem);

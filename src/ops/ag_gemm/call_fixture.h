@@ -4,6 +4,7 @@
 // results are compared bit for bit and no two rows or columns can be mistaken for each other.
 #pragma once
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "executor/op_test_support.h"
+#include "executor/weighted_matmul_fixture.h"
 #include "ops/ag_gemm/ag_gemm.h"
 #include "ops/ag_gemm/reference.h"
 
@@ -45,67 +47,47 @@ class CallChecker {
     int64_t first = 0;
     for (int32_t r = 0; r < rank; ++r) first += c_.rows[r];
     for (const int64_t r : c_.rows) total_ += r;
-    a_ = OwnedMatrix(c_.rows[rank], c_.k, c_.dtype);
-    for (int64_t r = 0; r < c_.rows[rank]; ++r) {
-      for (int64_t i = 0; i < c_.k; ++i) a_.set(r, i, a_value(c_, first + r, i));
+    a_ = matrix_of(c_.rows[rank], c_.k, c_.dtype, [&](int64_t r, int64_t i) { return a_value(c_, first + r, i); });
+    for (size_t w = 0; w < c_.cols.size(); ++w) {
+      const auto value = [&](int64_t i, int64_t n) { return b_value(c_, rank, static_cast<int64_t>(w), i, n); };
+      weights_.add(matmul_size(w), value, [&](int64_t n) { return bias_value(rank, n); });
     }
-    for (size_t w = 0; w < c_.cols.size(); ++w) make_weight(static_cast<int64_t>(w));
     if (c_.wants_gathered) gathered_ = OwnedMatrix(total_, c_.k, c_.dtype);
   }
 
   Arguments arguments() {
     Arguments args;
     args.a = a_.view();
-    for (const OwnedMatrix& b : b_) args.b.push_back(c_.is_n_by_k ? b.transposed() : b.view());
-    if (c_.has_bias) {
-      for (const auto& bias : bias_) args.bias.push_back(bias.data());
-    }
+    weights_.give(args, c_.has_bias);
     args.out_dtype = c_.out_dtype;
     args.rows = {RowCounts::From::list, c_.rows};
     args.wants_gathered = c_.wants_gathered;
     args.plan_json = c_.plan_json;
-    args.make_results = [this](const Problem&) {
-      Arguments::Results results;
-      for (const OwnedMatrix& out : out_) results.out.push_back(out.view());
-      results.gathered = gathered_.view();
-      return results;
-    };
+    args.make_results = [this](const Problem&) { return Arguments::Results{weights_.outs(), gathered_.view()}; };
     return args;
   }
 
   // Every element, exactly.
   void check() const {
-    for (size_t w = 0; w < out_.size(); ++w) {
+    for (size_t w = 0; w < c_.cols.size(); ++w) {
       const std::vector<double> expected = expected_of(static_cast<int64_t>(w));
-      for (int64_t r = 0; r < total_; ++r) {
-        for (int64_t n = 0; n < c_.cols[w]; ++n) {
-          ASSERT_EQ(out_[w].get(r, n), rounded(expected[r * c_.cols[w] + n], c_.out_dtype))
-              << "weight " << w << " row " << r << " column " << n << " on rank " << rank_;
-        }
-      }
+      check_elements(out(w), fmt::format("weight {} on rank {}", w, rank_),
+                     [&](int64_t r, int64_t n) { return expected[static_cast<size_t>(r * c_.cols[w] + n)]; });
     }
-    for (int64_t r = 0; c_.wants_gathered && r < total_; ++r) {
-      for (int64_t i = 0; i < c_.k; ++i) ASSERT_EQ(gathered_.get(r, i), a_value(c_, r, i)) << "gathered row " << r;
-    }
+    check_elements(gathered_, "gathered", [&](int64_t r, int64_t i) { return a_value(c_, r, i); });
   }
-  const OwnedMatrix& out(size_t w) const { return out_[w]; }
+  const OwnedMatrix& out(size_t w) const { return weights_.out[w]; }
   // The poison at first is NaN, as the results of an aborted call are.
-  std::vector<OwnedMatrix>& results() { return out_; }
+  std::vector<OwnedMatrix>& results() { return weights_.out; }
 
  private:
-  void make_weight(int64_t w) {
-    const int64_t n = c_.cols[w];
-    OwnedMatrix b = c_.is_n_by_k ? OwnedMatrix(n, c_.k, c_.dtype) : OwnedMatrix(c_.k, n, c_.dtype);
-    for (int64_t i = 0; i < c_.k; ++i) {
-      for (int64_t j = 0; j < n; ++j) {
-        const double value = b_value(c_, rank_, w, i, j);
-        c_.is_n_by_k ? b.set(j, i, value) : b.set(i, j, value);
-      }
-    }
-    b_.push_back(std::move(b));
-    bias_.emplace_back();
-    for (int64_t j = 0; j < n; ++j) bias_.back().push_back(static_cast<float>(bias_value(rank_, j)));
-    out_.emplace_back(total_, n, c_.out_dtype);
+  MatmulTestSize matmul_size(size_t w) const {
+    return {.k = c_.k,
+            .n = c_.cols[w],
+            .out_rows = total_,
+            .dtype = c_.dtype,
+            .out_dtype = c_.out_dtype,
+            .is_n_by_k = c_.is_n_by_k};
   }
   std::vector<double> expected_of(int64_t w) const {
     const int64_t n = c_.cols[w];
@@ -124,8 +106,7 @@ class CallChecker {
   int32_t rank_;
   int64_t total_ = 0;
   OwnedMatrix a_, gathered_;
-  std::vector<OwnedMatrix> b_, out_;
-  std::vector<std::vector<float>> bias_;
+  MatmulTestWeights weights_;
 };
 
 inline void run_and_check(const std::vector<int32_t>& layout, const Options& options,

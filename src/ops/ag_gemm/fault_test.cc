@@ -8,27 +8,8 @@ namespace {
 
 const TestCall kCall = OpTestTraits<Op>::small_call();
 
-Options quick_options() {
-  Options o = test_options();
-  o.deadline_s = 5;
-  return o;
-}
-
-// Every rank makes one good call, then the one that `spoil` has changed on its rank.
-std::vector<RankOutcome> run_spoiled(const std::function<void(Rank, Arguments&)>& spoil) {
-  return run_thread_cluster({2, 2}, quick_options(), [&](Session& session) {
-    Operation op(session);
-    CallChecker good(kCall, session.rank().value);
-    op.run(good.arguments());
-    CallChecker bad(kCall, session.rank().value);
-    Arguments args = bad.arguments();
-    spoil(session.rank(), args);
-    op.run(args);
-  });
-}
-
 TEST(AgGemmFault, RanksThatDisagreeOnRowsAllHearBothListsAndWhatToPass) {
-  const auto outcomes = run_spoiled([](Rank r, Arguments& args) {
+  const auto outcomes = run_spoiled<Op>([](Rank r, Arguments& args) {
     args.rows.counts = r.value == 2 ? std::vector<int64_t>{19, 4, 9, 11} : kCall.rows;
   });
   expect_everywhere(outcomes, ErrorKind::mismatch, {"20, 3, 9, 11", "19, 4, 9, 11", "rank 2", "pass rows="});
@@ -62,7 +43,7 @@ TEST(AgGemmFault, AHandleWithARowListOfTheWrongLengthIsRefusedOnAllRanks) {
 
 TEST(AgGemmFault, AResultThatAliasesABiasIsRefusedByName) {
   std::vector<float> shared(43 * 12 + 11);  // a result of 43 rows, whose last element is the first one of the bias
-  const auto outcomes = run_spoiled([&](Rank r, Arguments& args) {
+  const auto outcomes = run_spoiled<Op>([&](Rank r, Arguments& args) {
     if (r != Rank{3}) return;
     args.bias = {shared.data() + 43 * 12 - 1};
     args.make_results = [&shared](const Problem& p) {
