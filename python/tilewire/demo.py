@@ -60,7 +60,7 @@ class Work:
 
 
 def all_work(world_size: int, with_encoder: bool, tell: Callable[[int, int, str], None]) -> Work:
-    cases = [*real_cases(world_size), *odd_cases(world_size)]
+    cases = [*real_cases(world_size), *odd_cases(world_size)]  # the first one gives the timeline
     return Work(cases, load_model() if with_encoder else None, tell)
 
 
@@ -80,7 +80,7 @@ def run_rank(machine: Machine, folder: Path, work: Work) -> None:
 def run_encoder(machine: Machine, model: EncoderModel) -> EncoderResult:
     """Encodes the sentences sharded and, on this rank alone, unsharded. Collective."""
     tokens = model.tokenize(SENTENCES)
-    sharded = encode(model, tokens, OpLinear(machine.all_gather_matmul, machine.comm))
+    sharded = encode(model, tokens, OpLinear(machine))
     whole = encode(model, tokens, LocalLinear())
     similarities = sharded @ sharded.T
     difference, distance = np.abs(similarities - whole @ whole.T).max(), np.linalg.norm(sharded - whole, axis=1).max()
@@ -129,6 +129,7 @@ def _merge(results: list[CaseResult]) -> CaseResult:
     links = sorted({link for result in results for link in result.bytes_by_link})
     events = as_events([event for result in results for event in result.events])
     return CaseResult(
+        first.op,
         first.name,
         first.shape,
         not failures,
@@ -137,6 +138,7 @@ def _merge(results: list[CaseResult]) -> CaseResult:
         max(result.time_s for result in results),
         {link: sum(result.bytes_by_link.get(link, 0) for result in results) for link in links},
         as_events([*events, *flights(events)]),
+        sum(result.dropped for result in results),
     )
 
 
@@ -150,18 +152,19 @@ def write_timeline(summary: Summary, folder: Path, with_pictures: bool = True) -
     first = summary.cases[0]
     if not first.events:
         return []
-    title = f"all_gather_matmul   {first.shape}   {summary.world_size} ranks"
-    write_events(first.events, paths[0])
-    write_perfetto(first.events, paths[1], title)
+    title = f"{first.op}   {first.shape}   {summary.world_size} ranks"
+    write_events(first.events, paths[0], first.dropped)
+    write_perfetto(first.events, paths[1], title, first.dropped)
     if not with_pictures:
         return paths[:2]
     for path in paths[2:]:
-        write_picture(first.events, path, title)
+        write_picture(first.events, path, title, first.dropped)
     return paths
 
 
 def print_summary(summary: Summary, console: Console) -> None:
-    console.print(case_table(summary))
+    for op in dict.fromkeys(case.op for case in summary.cases):
+        console.print(case_table(op, summary))
     console.print(TABLE_NOTE, highlight=False)
     for case in summary.cases:
         if not case.ok:
@@ -192,17 +195,17 @@ def print_encoder(summary: Summary, console: Console) -> None:
     )
 
 
-def case_table(summary: Summary) -> Table:
+def case_table(op: str, summary: Summary) -> Table:
     from rich.table import Table
 
     from tilewire.timeline import readable_bytes
 
-    table = Table(title=f"all_gather_matmul on {summary.world_size} ranks", title_justify="left")
+    table = Table(title=f"{op} on {summary.world_size} ranks", title_justify="left")
     table.add_column("case", min_width=16)
-    table.add_column("(rows) x K x N", min_width=20)
+    table.add_column("shape: (rows) x K x N", min_width=20)
     for name in ("check", "time", "copy", "node", "network", "overlap"):
         table.add_column(name, justify="right", no_wrap=True)
-    for case in summary.cases:
+    for case in (case for case in summary.cases if case.op == op):
         check = f"[green]ok[/green] {case.compared}" if case.ok else "[bold red]FAILED[/bold red]"
         moved = [readable_bytes(case.bytes_by_link.get(link, 0)) for link in ("copy", "node", "network")]
         shares = overlap(case.events).values()

@@ -1,24 +1,21 @@
-"""The products that the demo runs: a real layer and odd shapes, each checked element by element."""
+"""The products that the demo runs: what a case of any operation is, and how it is run and judged.
+
+An operation's cases are in a module of its own (`Op.cases_module`), whose `real_cases(world_size)` gives some of sizes
+that people use, and `odd_cases(world_size)` small ones that break what assumes even shapes.
+"""
 
 from __future__ import annotations
 
+import importlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Protocol
 
-import ml_dtypes
-import numpy as np
-
-from tilewire.checker import Report, check_gathered, check_matmul
-from tilewire.coded_data import coded_bias, coded_rows, coded_shard, coded_weight
-from tilewire.encoder import split_evenly
-from tilewire.linear import Array
+from tilewire.checker import Report
+from tilewire.op_list import OPS
 from tilewire.trace_events import Event
-
-# The up-projection of a 1B-class language model (Llama 3.2 1B: hidden 2048, intermediate 8192), sequence 512.
-REAL_SEQUENCE, REAL_HIDDEN, REAL_INTERMEDIATE = 512, 2048, 8192
 
 
 @dataclass(frozen=True)
@@ -27,54 +24,49 @@ class CallStats:
 
     bytes_by_link: Mapping[str, int]  # copy, node, network: payload this rank's roles moved
     events: Sequence[Event]
+    dropped: int = 0  # events that had no room
 
 
 class Machine(Protocol):
-    """One rank of whatever runs the operation."""
+    """One rank of whatever runs the operations."""
 
     @property
     def rank(self) -> int: ...
     @property
     def world_size(self) -> int: ...
-    @property
-    def comm(self) -> Any: ...
     def barrier(self) -> None: ...
     def last_call(self) -> CallStats: ...
-
-    @property
-    def all_gather_matmul(self) -> Callable[..., Any]:
-        """A function with the signature of `tilewire.all_gather_matmul`."""
+    def call(self, op: str, *arguments: Any, **options: Any) -> Any:
+        """What `tilewire.<op>` gives for these arguments, `comm` aside."""
         ...
 
 
-@dataclass(frozen=True)
-class Case:
-    """One call. Row and column counts are those of each rank."""
+class CaseCall(Protocol):
+    """One rank's part of one call: its inputs, and what the call has to give."""
 
-    name: str
-    rows: list[int]
-    k: int
-    columns: list[list[int]]  # of each weight: the columns of each rank
-    dtype: Any = ml_dtypes.bfloat16
-    bias: bool = False
-    transposed: bool = False  # weights lie in memory as [N, K] and are passed as their [K, N] view
-    gathered: bool = False  # return_gathered=True
-    as_list: bool = False  # weights are passed as a list
-    random: bool = False  # normal numbers, judged by the tolerance, in place of exact ones
-    calls: int = 2
+    def run(self, machine: Machine) -> Any: ...
+    def check(self, result: Any) -> Report: ...
+
+
+class Case(Protocol):
+    """One or several calls of one operation, with other data each."""
 
     @property
-    def shape(self) -> str:
-        rows = "+".join(map(str, self.rows)) if len(set(self.rows)) > 1 else f"{len(self.rows)}x{self.rows[0]}"
-        columns = ", ".join(str(sum(counts)) for counts in self.columns)
-        dtype = np.dtype(self.dtype).name.replace("bfloat", "bf").replace("float", "fp")
-        return f"({rows}) x {self.k} x {columns} {dtype}"
+    def op(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> str: ...
+    @property
+    def calls(self) -> int: ...
+    def prepare(self, rank: int, seed: int) -> CaseCall: ...
 
 
 @dataclass(frozen=True)
 class CaseResult:
     """One rank's result of a case."""
 
+    op: str
     name: str
     shape: str
     ok: bool
@@ -83,51 +75,16 @@ class CaseResult:
     time_s: float  # median over the calls
     bytes_by_link: dict[str, int]
     events: list[Event] = field(default_factory=list)
+    dropped: int = 0  # events that had no room
 
 
 def real_cases(world_size: int) -> list[Case]:
-    rows = split_evenly(REAL_SEQUENCE, world_size)
-    columns = [split_evenly(REAL_INTERMEDIATE, world_size)]
-    return [
-        Case("MLP up-projection, exact data", rows, REAL_HIDDEN, columns, calls=3),
-        Case("MLP up-projection, random data", rows, REAL_HIDDEN, columns, random=True, transposed=True, calls=1),
-    ]
+    """Those of all operations, in the order of their list."""
+    return [case for op in OPS for case in importlib.import_module(op.cases_module).real_cases(world_size)]
 
 
 def odd_cases(world_size: int) -> list[Case]:
-    """Shapes that break what assumes even ones."""
-    ranks = range(world_size)
-    even, uneven = [8] * world_size, [5 + 17 * rank for rank in ranks]
-    n = [[24] * world_size]
-    primes = [split_evenly(211, world_size)]
-    return [
-        Case("uneven rows", uneven, 64, n),
-        Case("no rows on the last rank", [*even[:-1], 0], 64, n),
-        Case("rows on one rank only", [0] * (world_size - 1) + [37], 64, n),
-        Case("no rows anywhere", [0] * world_size, 64, n),
-        Case("K = 1", even, 1, n),
-        Case("K = 0", even, 0, n),
-        Case("N = 1 on each rank", uneven, 64, [[1] * world_size]),
-        Case("N = 0 on rank 0", even, 64, [[0] + [9] * (world_size - 1)]),
-        Case("M not divisible by the ranks", split_evenly(101, world_size), 96, n),
-        Case("prime sizes", split_evenly(127, world_size), 131, primes),
-        Case("one row in all", split_evenly(1, world_size), 256, n),
-        Case("weight stored as [N, K]", even, 80, primes, transposed=True),
-        Case("list of weights, one gather", uneven, 64, [n[0], primes[0], [1] * world_size], as_list=True),
-        Case("bias", uneven, 64, primes, bias=True),
-        Case(
-            "list of weights, biases, gathered rows",
-            even,
-            64,
-            [n[0], primes[0]],
-            as_list=True,
-            bias=True,
-            gathered=True,
-        ),
-        Case("gathered rows", uneven, 64, n, gathered=True),
-        Case("fp16", uneven, 100, n, dtype=np.float16, bias=True),
-        Case("fp32", uneven, 100, n, dtype=np.float32, random=True),
-    ]
+    return [case for op in OPS for case in importlib.import_module(op.cases_module).odd_cases(world_size)]
 
 
 def run_case(case: Case, machine: Machine) -> CaseResult:
@@ -135,21 +92,21 @@ def run_case(case: Case, machine: Machine) -> CaseResult:
     times: list[float] = []
     report = Report("no call was made", 0)
     for seed in range(case.calls):
-        data = _CaseData(case, machine.rank, seed)
+        call = case.prepare(machine.rank, seed)
         machine.barrier()
         begin = time.perf_counter()
-        result = machine.all_gather_matmul(data.a, data.b_argument, comm=machine.comm, **data.options)
+        result = call.run(machine)
         times.append(time.perf_counter() - begin)
-        report = data.check(result)
+        report = call.check(result)
         if not report.ok:
             # The other ranks go on: so must this one, or they would wait for it.
             for later in range(seed + 1, case.calls):
                 machine.barrier()
-                data = _CaseData(case, machine.rank, later)
-                machine.all_gather_matmul(data.a, data.b_argument, comm=machine.comm, **data.options)
+                case.prepare(machine.rank, later).run(machine)
             break
     stats = machine.last_call()
     return CaseResult(
+        case.op,
         case.name,
         case.shape,
         report.ok,
@@ -158,65 +115,5 @@ def run_case(case: Case, machine: Machine) -> CaseResult:
         median(times),
         dict(stats.bytes_by_link),
         list(stats.events),
+        stats.dropped,
     )
-
-
-class _CaseData:
-    """One rank's inputs of one call, and what the call has to give."""
-
-    def __init__(self, case: Case, rank: int, seed: int) -> None:
-        self._case = case
-        first_row = sum(case.rows[:rank])
-        if case.random:
-            # All ranks draw the same numbers, so each knows the whole.
-            generator = np.random.default_rng(seed)
-            shape = (sum(case.rows), case.k)
-            self._whole = generator.standard_normal(shape, np.float32).astype(case.dtype)
-            self.a = self._whole[first_row : first_row + case.rows[rank]].copy()
-        else:
-            self._whole = coded_rows(case.rows, case.k, case.dtype, seed)
-            self.a = coded_shard(rank, case.rows, case.k, case.dtype, seed)
-        self._weights = [self._weight(counts, rank, 7 * seed + i) for i, counts in enumerate(case.columns)]
-        self._biases = [
-            coded_bias(counts[rank], sum(counts[:rank]), seed + i) if case.bias else None
-            for i, counts in enumerate(case.columns)
-        ]
-        self.options: dict[str, Any] = {}
-        if len(set(case.rows)) > 1:
-            self.options["rows"] = case.rows
-        if case.bias:
-            self.options["bias"] = self._biases if case.as_list else self._biases[0]
-        if case.gathered:
-            self.options["return_gathered"] = True
-
-    def _weight(self, counts: Sequence[int], rank: int, seed: int) -> Array:
-        if self._case.random:
-            generator = np.random.default_rng((seed, rank))
-            return generator.standard_normal((self._case.k, counts[rank]), np.float32).astype(self._case.dtype)
-        return coded_weight(self._case.k, counts[rank], sum(counts[:rank]), self._case.dtype, seed)
-
-    @property
-    def b_argument(self) -> Any:
-        # [N, K] in memory is what a linear layer of most frameworks holds; the view's strides tell.
-        weights = [np.ascontiguousarray(w.T).T if self._case.transposed else w for w in self._weights]
-        return weights if self._case.as_list else weights[0]
-
-    def check(self, result: Any) -> Report:
-        case = self._case
-        products, gathered = result if case.gathered else (result, None)
-        products = list(products) if case.as_list else [products]
-        if len(products) != len(self._weights):
-            return Report(f"{len(products)} results for {len(self._weights)} weights", 0)
-        reports = [self._check_product(np.asarray(p), i) for i, p in enumerate(products)]
-        if case.gathered:
-            empty = self._whole.size == 0
-            reports.append(check_gathered(np.asarray(gathered), self._whole, case.rows, allow_empty=empty))
-        failed = [report for report in reports if not report.ok]
-        return failed[0] if failed else Report("", sum(report.compared for report in reports))
-
-    def _check_product(self, product: Array, index: int) -> Report:
-        if product.dtype != np.dtype(self._case.dtype):
-            return Report(f"dtype {product.dtype}, expected {np.dtype(self._case.dtype)}", 0)
-        weight, bias = self._weights[index], self._biases[index]
-        empty = self._whole.shape[0] == 0 or weight.shape[1] == 0
-        return check_matmul(product, self._whole, weight, bias=bias, rows=self._case.rows, allow_empty=empty)

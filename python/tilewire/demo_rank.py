@@ -32,12 +32,12 @@ class TilewireMachine:
     def barrier(self) -> None:
         self.comm.barrier()
 
-    def all_gather_matmul(self, *arguments: Any, **options: Any) -> Any:
+    def call(self, op: str, *arguments: Any, **options: Any) -> Any:
         with self._trace:
-            return tw.all_gather_matmul(*arguments, **options)
+            return getattr(tw, op)(*arguments, comm=self.comm, **options)
 
     def last_call(self) -> CallStats:
-        return CallStats(self.comm.last_call.bytes_by_link, self._trace.events)
+        return CallStats(self.comm.last_call.bytes_by_link, self._trace.events, self._trace.dropped)
 
 
 def main() -> None:

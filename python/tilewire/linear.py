@@ -1,12 +1,12 @@
 """What a sharded model needs of the machine below it, and two ways to have it.
 
 `Linear` is the whole contract. `LocalLinear` is one rank in plain numpy: the unsharded reference. `OpLinear` is any
-number of ranks over an `all_gather_matmul` with Tilewire's signature.
+number of ranks over Tilewire's operations.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -64,32 +64,43 @@ class LocalLinear:
         return x
 
 
-class OpLinear:
-    """Any number of ranks over a function with the signature of `tilewire.all_gather_matmul`."""
+class Caller(Protocol):
+    """One rank that can call Tilewire's operations."""
 
-    def __init__(self, all_gather_matmul: Callable[..., Any], comm: Any) -> None:
-        self._all_gather_matmul = all_gather_matmul
-        self._comm = comm
+    @property
+    def rank(self) -> int: ...
+    @property
+    def world_size(self) -> int: ...
+    def call(self, op: str, *arguments: Any, **options: Any) -> Any:
+        """What `tilewire.<op>` gives for these arguments, `comm` aside."""
+        ...
+
+
+class OpLinear:
+    """Any number of ranks over the operations."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
 
     @property
     def rank(self) -> int:
-        return int(self._comm.rank)
+        return self._caller.rank
 
     @property
     def world_size(self) -> int:
-        return int(self._comm.world_size)
+        return self._caller.world_size
 
     def all_gather_matmul(
         self, a: Array, b: Sequence[Array], rows: Sequence[int], bias: Sequence[Array | None]
     ) -> list[Array]:
         check_rows(self, a, rows)
         biases = list(bias) if any(one is not None for one in bias) else None
-        return list(self._all_gather_matmul(a, list(b), comm=self._comm, rows=list(rows), bias=biases))
+        return list(self._caller.call("all_gather_matmul", a, list(b), rows=list(rows), bias=biases))
 
     def all_gather_rows(self, x: Array, rows: Sequence[int]) -> Array:
         check_rows(self, x, rows)
         no_columns = np.zeros((x.shape[1], 0), dtype=x.dtype)
-        _, gathered = self._all_gather_matmul(x, no_columns, comm=self._comm, rows=list(rows), return_gathered=True)
+        _, gathered = self._caller.call("all_gather_matmul", x, no_columns, rows=list(rows), return_gathered=True)
         # The gathered rows may live in memory that the next call writes again.
         return np.array(gathered, copy=True)
 

@@ -1,8 +1,10 @@
-"""THE list of operations. What `tilewire` exports and which subcommands `tilewire plan` has follow from it.
+"""THE list of operations. What `tilewire` exports, the subcommands of `tilewire plan` and the cases of
+`tilewire demo` follow from it.
 
 An operation `matmul_x` has a module with three names: the function `matmul_x`, the class `MatmulX` for calls whose
-shapes are fixed, and `plan_matmul_x`; and `PLAN_SHAPE`, which says what each number of a shape is. A new one is one
-more entry below, in both places: the first is for type checkers alone, which run nothing.
+shapes are fixed, and `plan_matmul_x`; and `PLAN_SHAPE`, which says what each number of a shape is. A module beside it,
+named as it is with `_cases` behind, has what `tilewire.demo_cases` says. A new operation is one more entry below, in
+both places: the first is for type checkers alone, which run nothing.
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ class Op:
     @property
     def plan_name(self) -> str:
         return f"plan_{self.name}"
+
+    @property
+    def cases_module(self) -> str:
+        return f"{self.module}_cases"
 
     @property
     def exports(self) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""Ranks as threads of this process, with an `all_gather_matmul` of Tilewire's signature in plain numpy.
+"""Ranks as threads of this process, with Tilewire's operations in plain numpy: a method each, of the same signature.
 
 For tests of what stands above the operation. `tamper` lets a test damage what a rank gathers.
 """
@@ -19,13 +19,15 @@ Tamper = Callable[[int, list[Array]], list[Array]]
 
 
 class FakeComm:
-    """One rank. Also what the demo asks of a machine: `comm`, `all_gather_matmul`, `barrier`, `last_call`."""
+    """One rank: what the demo asks of a machine."""
 
     def __init__(self, cluster: FakeCluster, rank: int) -> None:
         self.cluster = cluster
         self.rank = rank
         self.world_size = cluster.world_size
-        self.comm = self
+
+    def call(self, op: str, *arguments: Any, **options: Any) -> Any:
+        return getattr(self, op)(*arguments, **options)
 
     def barrier(self) -> None:
         self.cluster.meeting.wait(DEADLINE_S)
@@ -38,12 +40,10 @@ class FakeComm:
         a: Array,
         b: Array | list[Array],
         *,
-        comm: Any = None,
         rows: list[int] | None = None,
         bias: Any = None,
         return_gathered: bool = False,
     ) -> Any:
-        assert comm is self
         shards = self.cluster.exchange(self.rank, a)
         counts = [shard.shape[0] for shard in shards]
         assert list(rows or []) == counts or (rows is None and len(set(counts)) == 1), f"rows={rows}, brought {counts}"

@@ -28,7 +28,8 @@ def failures(checks: list[dict[str, bool]]) -> list[str]:
 )
 def test_odd_shapes_are_right_on_every_layout(layout: str, options: dict[str, str], tmp_path: Path) -> None:
     for result in run_ranks("odd_shapes", tmp_path, layout, environment=options).all_results():
-        assert result == ["18 cases, 0 failed"]
+        assert len(result) == 1 and result[0].endswith(" cases, 0 failed"), result
+        assert int(result[0].split()[0]) >= 18
 
 
 def test_inputs_may_lie_in_memory_in_any_way(tmp_path: Path) -> None:

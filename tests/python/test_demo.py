@@ -6,6 +6,7 @@ import io
 import json
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
@@ -18,9 +19,10 @@ from typer.testing import CliRunner
 from fake_cluster import FakeCluster, FakeComm, Tamper
 from synthetic_trace import make_trace
 from tilewire import demo, encoder_weights
+from tilewire.all_gather_cases import AllGatherCase, odd_cases, real_cases
 from tilewire.cli import app
 from tilewire.cli import demo as demo_command
-from tilewire.demo_cases import Case, CaseResult, odd_cases, real_cases, run_case
+from tilewire.demo_cases import Case, CaseResult, run_case
 from tilewire.demo_progress import show_progress, step_line
 from tilewire.demo_rank import WITHOUT_ENCODER
 from tilewire.encoder_weights import EncoderModel, load_model
@@ -34,7 +36,7 @@ def encoder_model() -> EncoderModel:
     return load_model()
 
 
-def run_all(world_size: int, folder: Path, cases: list[Case], tamper: Tamper | None = None) -> demo.Summary:
+def run_all(world_size: int, folder: Path, cases: Sequence[Case], tamper: Tamper | None = None) -> demo.Summary:
     work = demo.Work(cases, encoder_model())
     FakeCluster(world_size, tamper).run(lambda machine: demo.run_rank(machine, folder, work))
     return demo.read_results(folder, world_size)
@@ -94,7 +96,7 @@ def test_a_damaged_gather_fails_every_case_that_it_touches(tamper: Tamper) -> No
 
 
 def test_failure_names_case_rank_and_element(tmp_path: Path) -> None:
-    summary = run_all(4, tmp_path, [Case("even", [8] * 4, 64, [[16] * 4])], swap_shards)
+    summary = run_all(4, tmp_path, [AllGatherCase("even", [8] * 4, 64, [[16] * 4])], swap_shards)
     assert not summary.ok
     text = " ".join(show(summary).split())
     assert demo.verdict_of(summary) == "[bold red]FAILED[/bold red]: even."
@@ -107,19 +109,19 @@ def test_wrong_dtype_of_the_result_fails() -> None:
             return super().all_gather_matmul(*arguments, **options).astype(np.float32)
 
     cluster = FakeCluster(1)
-    result = run_case(Case("wide", [4], 8, [[8]]), WideComm(cluster, 0))
+    result = run_case(AllGatherCase("wide", [4], 8, [[8]]), WideComm(cluster, 0))
     assert not result.ok and "dtype float32, expected bfloat16" in result.message
 
 
 def test_rank_that_left_no_results_is_named(tmp_path: Path) -> None:
-    run_all(2, tmp_path, [Case("even", [8] * 2, 64, [[16] * 2])])
+    run_all(2, tmp_path, [AllGatherCase("even", [8] * 2, 64, [[16] * 2])])
     (tmp_path / "rank1.json").unlink()
     with pytest.raises(FileNotFoundError, match="no results of rank 1"):
         demo.read_results(tmp_path, 2)
 
 
 def test_encoder_that_differs_on_one_rank_fails_the_demo(tmp_path: Path) -> None:
-    run_all(2, tmp_path, [Case("even", [8] * 2, 64, [[16] * 2])])
+    run_all(2, tmp_path, [AllGatherCase("even", [8] * 2, 64, [[16] * 2])])
     content = json.loads((tmp_path / "rank1.json").read_text())
     content["encoder"]["difference"] = 0.1
     (tmp_path / "rank1.json").write_text(json.dumps(content))
@@ -133,8 +135,32 @@ def test_no_case_at_all_is_no_success(tmp_path: Path) -> None:
     assert not summary.ok and "nothing was run" in demo.verdict_of(summary)
 
 
+def test_a_table_an_operation_under_its_own_name() -> None:
+    cases = [
+        CaseResult(op, f"{op} case", "2 x 2", True, "ok", 1, 0.001, {}) for op in ("matmul_x", "matmul_y", "matmul_x")
+    ]
+    text = show(demo.Summary(cases, [], 4))
+    first, second = text.split("matmul_y on 4 ranks")
+    assert "matmul_x on 4 ranks" in first and first.count("matmul_x case") == 2 and "matmul_y case" not in first
+    assert second.count("matmul_y case") == 1 and "matmul_x" not in second
+
+
+def test_what_the_trace_had_no_room_for_is_summed_and_drawn(tmp_path: Path) -> None:
+    run_all(2, tmp_path, [AllGatherCase("even", [8] * 2, 64, [[16] * 2])])
+    for rank in range(2):
+        path = tmp_path / f"rank{rank}.json"
+        content = json.loads(path.read_text())
+        content["cases"][0] |= {"dropped": 4, "events": [asdict(event) for event in make_trace()]}
+        path.write_text(json.dumps(content))
+    summary = demo.read_results(tmp_path, 2)
+    demo.write_timeline(summary, tmp_path)
+    assert summary.cases[0].dropped == 8 and "INCOMPLETE: 8 events" in (tmp_path / "timeline.svg").read_text()
+
+
 def test_timeline_files_of_the_first_case(tmp_path: Path) -> None:
-    case = CaseResult("layer", "(4x128) x 2048 x 8192 bfloat16", True, "ok", 1, 0.001, {}, make_trace())
+    case = CaseResult(
+        "all_gather_matmul", "layer", "(4x128) x 2048 x 8192 bfloat16", True, "ok", 1, 0.001, {}, make_trace()
+    )
     paths = demo.write_timeline(demo.Summary([case], [], 4), tmp_path)
     assert [path.name for path in paths] == ["events.json", "perfetto.json", "timeline.svg", "timeline.png"]
     assert all(path.stat().st_size > 1000 for path in paths)
@@ -149,7 +175,13 @@ def quick_ranks(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         commands.append(list(plan.command))
         with_encoder = WITHOUT_ENCODER not in plan.command
         content = {
-            "cases": [asdict(CaseResult("layer", "(2x8) x 8 x 8 bf16", True, "ok", 64, 0.001, {}, make_trace()))],
+            "cases": [
+                asdict(
+                    CaseResult(
+                        "all_gather_matmul", "layer", "(2x8) x 8 x 8 bf16", True, "ok", 64, 0.001, {}, make_trace()
+                    )
+                )
+            ],
             "encoder": asdict(demo.EncoderResult(np.eye(6).tolist(), 0, 0, 0.1, 9)) if with_encoder else None,
         }
         for rank in range(plan.world_size):
@@ -193,7 +225,9 @@ def test_whole_demo_leaves_nothing_out(quick_ranks: list[list[str]], tmp_path: P
 
 def test_work_without_a_model_has_no_encoder(tmp_path: Path) -> None:
     steps: list[str] = []
-    work = demo.Work([Case("even", [8], 64, [[16]])], None, lambda step, of, name: steps.append(f"{step}/{of} {name}"))
+    work = demo.Work(
+        [AllGatherCase("even", [8], 64, [[16]])], None, lambda step, of, name: steps.append(f"{step}/{of} {name}")
+    )
     FakeCluster(1).run(lambda machine: demo.run_rank(machine, tmp_path, work))
     summary = demo.read_results(tmp_path, 1)
     assert summary.ok and summary.encoder == [] and steps == ["1/1 even"]

@@ -49,7 +49,7 @@ def run_sharded(
     tamper: Tamper | None = None,
 ) -> list[Array]:
     cluster = FakeCluster(world_size, tamper)
-    return cluster.run(lambda comm: encode(model, tokens, OpLinear(comm.all_gather_matmul, comm), dtype))
+    return cluster.run(lambda comm: encode(model, tokens, OpLinear(comm), dtype))
 
 
 def test_tokens_match_the_known_ids_of_the_uncased_vocabulary(model: EncoderModel) -> None:

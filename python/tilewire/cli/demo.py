@@ -1,4 +1,5 @@
-"""`tilewire demo`: an embedded cluster runs real and odd products and a sentence encoder, checks all, shows a table."""
+"""`tilewire demo`: an embedded cluster runs products of every operation and a sentence encoder, checks all, shows a
+table."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ def demo(
         "out/demo"
     ),
 ) -> None:
-    """Run the operation on an embedded cluster, check every element, show a table and write a timeline."""
+    """Run the operations on an embedded cluster, check every element, show a table and write a timeline."""
     console = make_console()
     try:
         counts = make_layout(None, None, layout)
