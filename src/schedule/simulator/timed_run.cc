@@ -13,6 +13,7 @@ struct TimedEvent {
   double at_s = 0;
   int64_t number = 0;  // events of one time keep their order
   SimEvent event;
+  bool begins_transfers = false;  // of a piece of work, whose end is still to come
 };
 struct IsLater {
   bool operator()(const TimedEvent& a, const TimedEvent& b) const {
@@ -24,8 +25,8 @@ struct IsLater {
 // and come in order, so they wait in a line of their own.
 class EventQueue {
  public:
-  void push(double now_s, double at_s, SimEvent event) {
-    const TimedEvent timed{at_s, number_++, event};
+  void push(double now_s, double at_s, SimEvent event, bool begins_transfers = false) {
+    const TimedEvent timed{at_s, number_++, event, begins_transfers};
     if (at_s <= now_s) {
       at_once_.push_back(timed);
     } else {
@@ -57,10 +58,11 @@ class EventQueue {
 
 // What an agent is at, from the begin of a piece of work to its end.
 struct Busy {
-  double begin_s = 0;
+  double own_s = 0;  // what it reads, computes and writes in its own rank
   double last_end_s = 0;
   bool makes_tile = false;
-  bool is_seen = false;  // in a timeline
+  bool has_transfers = false;  // to peers of its node, when all that is over
+  bool is_seen = false;        // in a timeline
   TraceEvent event{};
 };
 
@@ -90,6 +92,10 @@ class Clockwork {
     while (!queue_.is_empty() && !world_.has_failed()) {
       const TimedEvent next = queue_.pop();
       now_s_ = next.at_s;
+      if (next.begins_transfers) {
+        queue_.push(now_s_, transfers_end_s(next.event.index), next.event);
+        continue;
+      }
       before(next.event);
       world_.fire(next.event);
       schedule_all(next.event);
@@ -116,7 +122,10 @@ class Clockwork {
 
   void schedule_all(const SimEvent& cause) {
     std::vector<SimEvent>& possible = world_.possible();
-    for (const SimEvent& e : possible) queue_.push(now_s_, time_of(e, cause), e);
+    for (const SimEvent& e : possible) {
+      const double at_s = time_of(e, cause);
+      queue_.push(now_s_, at_s, e, e.step == SimStep::work && has_transfers(e.index));
+    }
     possible.clear();
   }
 
@@ -142,30 +151,43 @@ class Clockwork {
     return cause.step == SimStep::publish && cause.index != e.index;
   }
 
+  // Until when the agent is at what it reads, computes and writes in its own rank. Only then is there something to hand
+  // to a peer.
   double begin_work(int32_t agent) {
     world_.describe_work(agent, touch_);
     Busy& b = busy_[static_cast<size_t>(agent)];
     b.event = event_of(agent);
     b.event.t_begin_ns = to_ns(now_s_);
     b.event.t_wait_ns = to_ns(now_s_ - b.last_end_s);
-    b.begin_s = now_s_;
     b.makes_tile = touch_.tile() >= 0;
     b.is_seen = b.makes_tile || !touch_.accesses().empty();
     const int32_t rank = world_.agents()[static_cast<size_t>(agent)].rank;
     const Machine& m = costs_.machine;
-    // What is read, computed and written in the own memory goes one after the other; links work beside it.
-    double own_s =
+    b.own_s =
         m.step_s + touch_.flops() / m.worker_flops + static_cast<double>(touch_.charged_bytes()) / m.copy_bytes_per_s;
-    double links_s = now_s_;
+    b.has_transfers = false;
     for (const Access& a : touch_.accesses()) {
       if (a.kind == Access::Kind::read) continue;
       if (a.to.rank.value == rank) {
-        own_s += static_cast<double>(a.to.bytes) / m.copy_bytes_per_s;
+        b.own_s += static_cast<double>(a.to.bytes) / m.copy_bytes_per_s;
       } else {
-        links_s = std::max(links_s, move(rank, a.to.rank.value, a.to.bytes) + m.step_s);
+        b.has_transfers = true;
       }
     }
-    return std::max(now_s_ + own_s, links_s);
+    return now_s_ + b.own_s;
+  }
+  bool has_transfers(int32_t agent) const { return busy_[static_cast<size_t>(agent)].has_transfers; }
+
+  // All of them begin now.
+  double transfers_end_s(int32_t agent) {
+    world_.describe_work(agent, touch_);
+    const int32_t rank = world_.agents()[static_cast<size_t>(agent)].rank;
+    double end_s = now_s_;
+    for (const Access& a : touch_.accesses()) {
+      const bool is_transfer = a.kind != Access::Kind::read && a.to.rank.value != rank;
+      if (is_transfer) end_s = std::max(end_s, move(rank, a.to.rank.value, a.to.bytes));
+    }
+    return end_s;
   }
 
   double move(int32_t from, int32_t to, int64_t bytes) {
@@ -213,7 +235,7 @@ class Clockwork {
   void end_work(int32_t agent) {
     Busy& b = busy_[static_cast<size_t>(agent)];
     b.last_end_s = now_s_;
-    if (b.makes_tile) report_.compute_busy_s += now_s_ - b.begin_s;
+    if (b.makes_tile) report_.compute_busy_s += b.own_s;
     // What goes over the network is counted where it is sent.
     if (b.event.link == TraceLink::copy || b.event.link == TraceLink::node) {
       report_.link_bytes[static_cast<size_t>(b.event.link)] += b.event.bytes;
@@ -236,7 +258,7 @@ class Clockwork {
       if (a.kind != Access::Kind::read) {
         t.bytes = a.to.bytes;
         t.link = a.to.rank.value == s.rank ? TraceLink::copy : TraceLink::node;
-      } else if (s.agent->place.ring >= 0 && s.agent->table->command != nullptr && touch_.tile() < 0) {
+      } else if (touch_.tile() < 0 && world_.gives_command(agent)) {
         t.bytes = a.from.bytes;
         t.link = TraceLink::network;
       }

@@ -3,8 +3,8 @@
 //
 // Shared and limited by rate: each rank's egress to and ingress from its local peers, each NIC's egress and ingress,
 // each proxy's commands. An agent does one piece of work after the other; what it reads, computes and writes within its
-// rank adds up. A transfer holds both ends of its link from
-// its begin on, in order of their begins.
+// rank adds up, and what it hands to peers leaves behind that. A transfer holds both ends of its link from its begin
+// on, in order of their begins.
 #pragma once
 
 #include <array>

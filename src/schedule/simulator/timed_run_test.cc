@@ -81,6 +81,45 @@ TEST(TimedRun, WhatAPieceOfWorkReadsAndWritesInItsRankAddsUp) {
   EXPECT_NEAR(r.seconds, 2 * mib_s + 3 * mib_s, 1e-4);
 }
 
+// Rank 0 makes a tile and stores 1 MiB of it into rank 1, which waits for it.
+struct PushedTile {
+  static constexpr int64_t kBytes = 1 << 20;
+  Toy toy{{2}, 2, 1 << 24};
+  Script push = Script(1), take = Script(1);
+
+  PushedTile() {
+    SimCall& call = toy.add_ring_broadcast({.chunks = 0});
+    push[0] = hand_over(0);
+    push[0].tile = 0;
+    take[0].needs = {{toy.word(0, 0, 0), 0}};
+    call.set_tiles(Rank{0}, 1);
+    call.add(Rank{0}, {.role = "push"}, ScriptModel{&push});
+    call.add(Rank{1}, {.role = "take"}, ScriptModel{&take});
+  }
+  ScriptPiece hand_over(int32_t chunk) const {
+    return {.publishes = {{Rank{1}, toy.word(0, 0, chunk)}},
+            .accesses = {{Access::Kind::write, {}, toy.slot(Rank{1}, chunk, kBytes), {0, Rank{0}, chunk, 0}}}};
+  }
+};
+
+TEST(TimedRun, WhatATileHandsToAPeerLeavesWhenTheTileIsComputed) {
+  const PushedTile pushed;
+  const TimedReport r = run_timed(pushed.toy.program, round_costs());
+  ASSERT_TRUE(r.rules.ok()) << r.rules.text();
+  EXPECT_NEAR(r.seconds, 1e-3 + static_cast<double>(PushedTile::kBytes) / 1e9, 1e-4);
+  EXPECT_NEAR(r.compute_busy_s, 1e-3, 1e-9);
+}
+
+TEST(TimedRun, ALinkIsFreeForOthersWhileWhatItShallCarryIsStillComputed) {
+  PushedTile pushed;
+  Script other = {pushed.hand_over(1)};
+  pushed.take[0].needs.push_back({pushed.toy.word(0, 0, 1), 0});
+  pushed.toy.program.calls[0].add(Rank{0}, {.role = "other"}, ScriptModel{&other});
+  const TimedReport r = run_timed(pushed.toy.program, round_costs());
+  ASSERT_TRUE(r.rules.ok()) << r.rules.text();
+  EXPECT_NEAR(r.seconds, 2 * static_cast<double>(PushedTile::kBytes) / 1e9, 1e-4);
+}
+
 TEST(TimedRun, ASlowerNetworkIsSlowerAndMoreNicsDoNotAddBandwidth) {
   CostModel costs = round_costs();
   costs.machine.worker_flops = 1e12;

@@ -18,10 +18,13 @@ void check_program(const SimProgram& program) {
 }  // namespace
 
 World::World(const SimProgram& program, const SimOptions& options)
-    : program_(&program), options_(&options), topology_(program.topology.view()) {
+    : program_(&program),
+      options_(&options),
+      topology_(program.topology.view()),
+      words_a_rank_(program.arena.flags.words() + 1),
+      words_(program.ranks() * words_a_rank_) {
   check_program(program);
   const size_t ranks = static_cast<size_t>(program.ranks());
-  words_a_rank_ = program.arena.flags.words() + 1;
   ranks_.resize(ranks);
   int32_t agents = 0;
   int64_t cursor_bytes = 0;
@@ -44,7 +47,6 @@ World::World(const SimProgram& program, const SimOptions& options)
     for (size_t a = static_cast<size_t>(agent_base_[r]); a < end; ++a) agents_[a].rank = static_cast<int32_t>(r);
   }
   cursors_.resize(static_cast<size_t>(cursor_bytes));
-  words_.resize(ranks * static_cast<size_t>(words_a_rank_));
   rings_.resize(ranks * static_cast<size_t>(program.rings));
   if (options.network == SimNetwork::ordered) channels_.resize(ranks * ranks * static_cast<size_t>(options.nics));
   for (size_t r = 0; r < ranks; ++r) relays_.push_back({.role = RelayRole(Rank{static_cast<int32_t>(r)}, 0)});
@@ -165,12 +167,11 @@ uint64_t World::hash() const {
           static_cast<uint64_t>(a.published));
     h.add(static_cast<uint64_t>(a.need) << 1 | (a.is_finished ? 1u : 0u));
   }
-  for (size_t i = 0; i < words_.size(); ++i) {
-    const WordState& w = words_[i];
-    if (w.reached == 0 && w.posted == 0) continue;  // not yet touched
-    h.add(static_cast<uint64_t>(i) << 32 | static_cast<uint64_t>(w.posted) << 16 | w.acquired);
+  words_.for_each([&](int64_t word, const WordState& w) {
+    if (w.reached == 0 && w.posted == 0) return;  // not yet touched
+    h.add(static_cast<uint64_t>(word) << 32 | static_cast<uint64_t>(w.posted) << 16 | w.acquired);
     h.add(w.reached);
-  }
+  });
   for (const ShadowMemory& m : memory_) {
     for (const Segment& s : m.segments()) {
       h.add(static_cast<uint64_t>(s.begin));

@@ -12,6 +12,7 @@
 #include "schedule/simulator/sim_options.h"
 #include "schedule/simulator/sim_program.h"
 #include "schedule/simulator/touch.h"
+#include "schedule/simulator/word_table.h"
 
 namespace tilewire {
 
@@ -34,15 +35,6 @@ inline constexpr size_t kSimSteps = static_cast<size_t>(SimStep::publish_sent) +
 struct SimEvent {
   SimStep step = SimStep::start_call;
   int32_t index = 0;
-};
-
-// There are very many of them, most of them never touched: small, and all zeros at first.
-struct WordState {
-  int32_t first_waiter = 0;  // agent + 1 of those that wait for the word, linked; 0: none
-  uint16_t reached = 0;      // call + 1 of the epoch that it holds; 0: the one before the first call
-  uint16_t posted = 0;       // call + 1 of the last signal given, landed or not
-  uint16_t acquired = 0;     // call + 1 of the last signal that a role has seen
-  uint8_t in_flight = 0;     // network writes not yet visible
 };
 
 struct AgentState {
@@ -139,9 +131,10 @@ class World {
   const RingState& ring(int32_t rank, int32_t ring) const {
     return rings_[static_cast<size_t>(rank) * program_->rings + ring];
   }
-  Epoch word_value(int64_t word) const { return value_of(words_[static_cast<size_t>(word)]); }
+  Epoch word_value(int64_t word) const { return value_of(words_.seen(word)); }
   // The piece of work that the `work` or `acquire` step of an agent is about.
   void describe_work(int32_t agent, Touch& touch) const;
+  bool gives_command(int32_t agent) const;  // that piece of work, to the proxy
   Need current_need(int32_t agent) const;
   int64_t word_at(int32_t rank, uint32_t word) const {
     return int64_t{rank} * words_a_rank_ + (word == FlagLayout::sent() ? words_a_rank_ - 1 : int64_t{word});
@@ -232,7 +225,7 @@ class World {
   std::vector<int32_t> agent_base_;
   std::vector<std::byte> cursors_;  // of rank r from cursor_base_[r] on
   std::vector<int64_t> cursor_base_;
-  std::vector<WordState> words_;
+  WordTable words_;
   std::vector<RingState> rings_;
   std::vector<Message> messages_;
   std::vector<int32_t> free_messages_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "schedule/simulator/world.h"
 
@@ -111,7 +112,7 @@ bool World::has_needs(int32_t agent) {
     const Need n = s.agent->table->need(wait_cursor(s), s.need);
     const int64_t at = word_at(s.rank, n.word);
     if (!options_->faults.empty() && planted(SimFault::drop_need, agent, s.acquired, n.word) != nullptr) continue;
-    WordState& w = words_[static_cast<size_t>(at)];
+    WordState& w = words_.at(at);
     if (w.reached < call + 1 - n.lag) {
       s.waits_for = at;
       s.next_waiter = w.first_waiter;
@@ -238,8 +239,7 @@ void World::finish_call(int32_t rank) {
 }
 
 void World::wake(int64_t word) {
-  int32_t waiter = words_[static_cast<size_t>(word)].first_waiter;
-  words_[static_cast<size_t>(word)].first_waiter = 0;
+  int32_t waiter = std::exchange(words_.at(word).first_waiter, 0);
   while (waiter > 0) {
     const int32_t agent = waiter - 1;
     AgentState& s = agents_[static_cast<size_t>(agent)];
@@ -255,6 +255,12 @@ void World::describe_work(int32_t agent, Touch& touch) const {
   touch.clear();
   if (s.agent->table->touch == nullptr) return;
   s.agent->table->touch(s.model, cursors_.data() + work_cursor_at(s), touch);
+}
+
+bool World::gives_command(int32_t agent) const {
+  const AgentState& s = agents_[static_cast<size_t>(agent)];
+  if (s.agent->table->command == nullptr) return false;
+  return s.agent->table->command(s.model, cursors_.data() + work_cursor_at(s)) != nullptr;
 }
 
 Need World::current_need(int32_t agent) const {

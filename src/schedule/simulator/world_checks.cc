@@ -9,7 +9,7 @@ namespace tilewire {
 
 // A signal is given for `word` in `call`. False when that breaks a rule.
 bool World::note_signal(int64_t word, int32_t call, int32_t agent, int32_t rank) {
-  WordState& w = words_[static_cast<size_t>(word)];
+  WordState& w = words_.at(word);
   const int64_t index = word % words_a_rank_, to = word / words_a_rank_;
   if (w.posted == call + 1) {
     add_violation(ViolationKind::signal_twice, rank, agent,
@@ -42,7 +42,7 @@ void World::store_word(int32_t agent, Publish target) {
 }
 
 void World::set_word(int64_t at, Epoch value, int32_t call) {
-  WordState& w = words_[static_cast<size_t>(at)];
+  WordState& w = words_.at(at);
   const int64_t index = at % words_a_rank_;
   const int32_t rank = static_cast<int32_t>(at / words_a_rank_);
   if (value < value_of(w)) {
@@ -86,11 +86,11 @@ void World::check_done_set(int32_t rank) {
     if (p == rank || !topology_.ends_together(Rank{rank}, Rank{p})) continue;
     const int64_t mine = word_at(rank, program_->arena.flags.done(Rank{p}));
     const int64_t theirs = word_at(p, program_->arena.flags.done(Rank{rank}));
-    if (words_[static_cast<size_t>(theirs)].posted != call + 1) {
+    if (words_.seen(theirs).posted != call + 1) {
       add_violation(ViolationKind::done_set, rank, -1,
                     fmt::format("ends the call without done to rank {}, a member of its set", p), theirs);
     }
-    if (words_[static_cast<size_t>(mine)].acquired != call + 1) {
+    if (words_.seen(mine).acquired != call + 1) {
       add_violation(ViolationKind::done_set, rank, -1,
                     fmt::format("ends the call without waiting for done of rank {}, a member of its set", p), mine);
     }
@@ -116,11 +116,10 @@ void World::check_rest() {
     add_violation(ViolationKind::not_at_rest, 0, -1,
                   fmt::format("{} messages are still in flight", messages_.size() - free_messages_.size()));
   }
-  for (int64_t at = 0; at < static_cast<int64_t>(words_.size()); ++at) {
-    const WordState& w = words_[static_cast<size_t>(at)];
-    if (w.posted == 0) continue;  // most of them
+  words_.for_each([&](int64_t at, const WordState& w) {
+    if (w.posted == 0) return;  // most of them
     const int64_t index = at % words_a_rank_;
-    if (index == words_a_rank_ - 1) continue;
+    if (index == words_a_rank_ - 1) return;
     const int32_t rank = static_cast<int32_t>(at / words_a_rank_);
     if (w.posted != w.acquired) {
       add_violation(ViolationKind::signal_without_wait, rank, -1,
@@ -131,7 +130,7 @@ void World::check_rest() {
                     fmt::format("word {} rests at {}, not at {}", index, value_of(w), program_->epoch(w.posted - 1)),
                     at);
     }
-  }
+  });
 }
 
 }  // namespace tilewire

@@ -49,7 +49,7 @@ void World::check_read(int32_t agent, const MemoryRange& from, const Content& co
   }
   if (content.family == kRecordFamily || writer == s.rank || from.rank.value != s.rank) return;
   const int64_t begun = word_at(s.rank, program_->arena.flags.begun(Rank{writer}));
-  if (words_[static_cast<size_t>(begun)].acquired == call + 1) return;
+  if (words_.seen(begun).acquired == call + 1) return;
   add_violation(ViolationKind::record_unmatched, s.rank, agent,
                 fmt::format("reads {}, brought by rank {}, before that rank's call record was looked at",
                             content_text(key, program_->first_epoch), writer),

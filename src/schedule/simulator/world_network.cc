@@ -96,7 +96,7 @@ void World::post(int32_t ring_index) {
   ++report_.messages;
   ++outstanding_[static_cast<size_t>(m.from) * program_->calls.size() + static_cast<size_t>(m.posted_call)];
   const int64_t at = word_at(m.command.peer.value, m.command.word);
-  WordState& word = words_[static_cast<size_t>(at)];
+  WordState& word = words_.at(at);
   if (word.in_flight > 0) {
     add_violation(ViolationKind::word_in_flight, m.from, -1,
                   fmt::format("word {} of rank {} is written over the network again while its previous write is in "
@@ -173,7 +173,7 @@ void World::land_ordered(int32_t index) {
   m.has_flag_landed = true;
   list(SimStep::complete, index);
   const int64_t at = word_at(m.command.peer.value, m.command.word);
-  --words_[static_cast<size_t>(at)].in_flight;
+  --words_.at(at).in_flight;
   set_word(at, program_->epoch(m.posted_call), m.posted_call);
 }
 
@@ -227,7 +227,7 @@ void World::relay(int32_t rank) {
   w.arrival = unpack_immediate(pack(Immediate{m.command.word, program_->epoch(m.posted_call)}), near);
   const Publish published = ring.role.publish(w, 0);
   const int64_t at = word_at(published.to.value, published.word);
-  --words_[static_cast<size_t>(at)].in_flight;
+  --words_.at(at).in_flight;
   const Epoch seen = word_value(at);
   const Epoch value = options_->publishes_maximum ? std::max(seen, w.arrival.epoch) : w.arrival.epoch;
   m.has_flag_landed = true;
@@ -275,7 +275,7 @@ void World::publish_sent(int32_t rank) {
   r.is_sent_listed = false;
   const int32_t call = r.sent_call++;
   const int64_t at = word_at(rank, FlagLayout::sent());
-  words_[static_cast<size_t>(at)].reached = static_cast<uint16_t>(call + 1);
+  words_.at(at).reached = static_cast<uint16_t>(call + 1);
   wake(at);
   list_sent(rank);
 }
