@@ -1,26 +1,27 @@
 // Communicators created, used and closed again and again: nothing may grow, neither where ranks are threads nor where
 // they are processes.
 #include <gtest/gtest.h>
+#include <op_random_calls.h>
 #include <tilewire/error.h>
 
 #include <cstdio>
 #include <memory>
 #include <vector>
 
+#include "executor/op_test_support.h"
 #include "memory/forked_child.h"
-#include "ops/ag_gemm/call_fixture.h"
+#include "ops/op_list.h"
 #include "soak/process_state.h"
 #include "soak/soak_run.h"
 #include "transport/bootstrap/bootstrap_fixture.h"
 
-namespace tilewire::ag_gemm {
+namespace tilewire {
 namespace {
 
 int lives() { return soak_run().is_long ? 500 : 8; }
 // Heaps and stack caches have come to their size by then.
 int lives_before_measuring() { return soak_run().is_long ? 20 : 3; }
 
-constexpr int kCallsOfALife = 3;
 constexpr int32_t kRanks = 4;
 const std::vector<int32_t> kLayout = {2, 2};
 
@@ -31,16 +32,25 @@ Options options_of(int life) {
 }
 
 // Throws when a result is wrong, also in a process without the test's reporting.
-void use(Session& session, int life) {
-  Operation op(session);
-  for (int i = 0; i < kCallsOfALife; ++i) {
-    const TestCall call = {.rows = {20, 0, 7, 33}, .k = 24, .cols = {16}, .salt = static_cast<uint64_t>(life + i)};
-    CallChecker checker(call, session.rank().value);
-    op.run(checker.arguments());
-    checker.check();
-    if (testing::Test::HasFailure()) throw Error(ErrorKind::internal, {.what = "a result is wrong"});
+template <class Op>
+void use_op(OpCalls<Op>& calls, typename OpTestTraits<Op>::Checker checker) {
+  calls.run(checker.arguments());
+  checker.check();
+  if (testing::Test::HasFailure()) throw Error(ErrorKind::internal, {.what = "a result is wrong"});
+}
+
+// Calls of each op in turn, of sizes that follow each other in another order in every second life.
+template <class... Op>
+void use_all(OpTypes<Op...>, Session& session, int life) {
+  OpObjects<Ops> ops(session);
+  const Rank rank = session.rank();
+  for (int i = life; i < life + 2; ++i) {
+    (use_op<Op>(ops.get<Op>(), i % 2 == 0 ? OpTestTraits<Op>::small(rank) : OpTestTraits<Op>::other(rank)), ...);
+    (use_op<Op>(ops.get<Op>(), OpTestTraits<Op>::busy(rank)), ...);
   }
 }
+
+void use(Session& session, int life) { use_all(Ops{}, session, life); }
 
 void live_on_threads(int life) {
   const auto outcomes = run_thread_cluster(kLayout, options_of(life), [&](Session& session) { use(session, life); });
@@ -121,4 +131,4 @@ TEST(LivesSoak, EveryLeakIsNamed) {
 }
 
 }  // namespace
-}  // namespace tilewire::ag_gemm
+}  // namespace tilewire

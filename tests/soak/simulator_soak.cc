@@ -1,73 +1,36 @@
-// Many random sequences of four calls on one arena, each walked by the simulator in several random orders.
+// Many random sequences of four calls of any ops on one arena, each walked by the simulator in several random orders:
+// the ops of the list, and one more that shares their words and bytes.
 #include <gtest/gtest.h>
 
-#include <cstdio>
-#include <numeric>
-#include <random>
+#include <op_random_calls.h>
 
-#include "ops/ag_gemm/simulation.h"
-#include "schedule/simulator/random_run.h"
+#include <cstdio>
+
+#include "executor/simulation_test_support.h"
+#include "ops/hand_over_op.h"
+#include "ops/op_list.h"
 #include "soak/soak_run.h"
 
-namespace tilewire::ag_gemm {
+namespace tilewire {
 namespace {
 
-constexpr int kCalls = 4;
+struct Sequence {
+  explicit Sequence(uint64_t seed) : dice(seed), layout(pick_layout(dice)), simulation(make(dice, layout)) {}
 
-class Sequence {
- public:
-  explicit Sequence(uint64_t seed)
-      : random_(seed), layout_(pick_layout()), ranks_(std::accumulate(layout_.begin(), layout_.end(), 0)) {
-    const ArenaLayout arena = {
-        .flags = {.ranks = ranks_, .max_chunks = 32}, .half_stride_bytes = 1 << 20, .user_stride_bytes = 1 << 20};
-    simulation_ = std::make_unique<Simulation>(TopologyTables::from_layout(layout_), arena,
-                                               below(2) == 0 ? Epoch{2} : (Epoch{1} << 32) - 3);
-    for (int call = 0; call < kCalls; ++call) add_call();
-  }
-
-  const SimProgram& program() const { return simulation_->program(); }
-  const std::vector<int32_t>& layout() const { return layout_; }
-
- private:
-  int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
-
-  std::vector<int32_t> pick_layout() {
-    std::vector<int32_t> layout;
-    const int64_t nodes = 1 + below(4);
-    for (int64_t n = 0; n < nodes; ++n) layout.push_back(static_cast<int32_t>(1 + below(3)));
+  static Layout pick_layout(Dice& dice) {
+    Layout layout(static_cast<size_t>(1 + dice.below(4)));
+    for (int32_t& ranks : layout) ranks = static_cast<int32_t>(1 + dice.below(3));
     return layout;
   }
-
-  void add_call() {
-    Problem problem{.rows = {}, .k = below(4) == 0 ? 0 : 1 + below(30), .dtype = DataType::bf16, .cols = {}};
-    const int64_t weights = 1 + below(2);
-    for (int64_t w = 0; w < weights; ++w) problem.cols.push_back(below(4) == 0 ? 0 : below(24));
-    const int64_t chunk_rows = 1 + below(8);
-    std::vector<bool> own_in_user;
-    std::vector<PlanChoice> choices;
-    for (int32_t r = 0; r < ranks_; ++r) {
-      problem.rows.push_back(below(3) == 0 ? 0 : below(20));
-      own_in_user.push_back(below(3) == 0);
-      choices.push_back(choice(chunk_rows));
-    }
-    simulation_->add_call(problem, choices, {}, [&](Schedule& s) { s.own_in_user = own_in_user[s.me().value]; });
+  static OpSimulation make(Dice& dice, const Layout& layout) {
+    std::vector<AddRandomCall> ops = random_calls_of(Ops{});
+    ops.push_back(&hand_over::add_random_call);
+    return random_sequence(ops, layout, dice);
   }
 
-  PlanChoice choice(int64_t chunk_rows) {
-    return {
-        .chunk_rows = chunk_rows,
-        .is_fused = below(4) != 0,
-        .tile_rows = static_cast<int32_t>(1 + below(9)),
-        .tile_cols = 8,
-        .raster_rows = static_cast<int32_t>(1 + below(3)),
-        .workers = static_cast<int32_t>(1 + below(3)),
-        .cursors = {.load_ahead = static_cast<int32_t>(below(4)), .publish_behind = static_cast<int32_t>(below(4))}};
-  }
-
-  std::mt19937_64 random_;
-  std::vector<int32_t> layout_;
-  int32_t ranks_;
-  std::unique_ptr<Simulation> simulation_;
+  Dice dice;
+  Layout layout;
+  OpSimulation simulation;
 };
 
 TEST(SimulatorSoak, RandomSequencesOfFourCallsKeepEveryRule) {
@@ -76,10 +39,8 @@ TEST(SimulatorSoak, RandomSequencesOfFourCallsKeepEveryRule) {
   uint64_t seed = soak_run().seed;
   for (; clock.goes_on(); ++seed) {
     const Sequence sequence(seed);
-    SimOptions options;
-    options.has_strict_load_ahead = seed % 2 == 0;
-    const SimReport report = run_random_seeds(sequence.program(), options, seed * 1000, 4);
-    ASSERT_TRUE(report.ok()) << "--seed=" << seed << ", layout " << testing::PrintToString(sequence.layout()) << "\n"
+    const SimReport report = walk_sequence(sequence.simulation, seed);
+    ASSERT_TRUE(report.ok()) << "--seed=" << seed << ", layout " << testing::PrintToString(sequence.layout) << "\n"
                              << report.text();
     pieces += report.pieces_of_work;
   }
@@ -95,10 +56,10 @@ TEST(SimulatorSoak, ALostSignalIsFound) {
     const Sequence sequence(seed);
     SimOptions options;
     options.faults.push_back({.fault = SimFault::drop_signal, .role = "done", .nth = -1});
-    if (!run_random_seeds(sequence.program(), options, seed * 1000, 4).ok()) return;
+    if (!walk_sequence(sequence.simulation, seed, 4, options).ok()) return;
   }
   FAIL() << "forty sequences without `done` were taken for right";
 }
 
 }  // namespace
-}  // namespace tilewire::ag_gemm
+}  // namespace tilewire

@@ -1,13 +1,11 @@
 // The iterators of AllGather+GEMM compiled for the GPU. Where there is a GPU, one thread walks every role of every rank
 // and must see what the host sees; elsewhere that it compiles is the test.
-#include <cstdint>
+#include <cstddef>
 #include <cstdio>
-#include <string>
 
+#include "executor/schedule_walk.cuh"
 #include "ops/ag_gemm/plan.h"
 #include "ops/ag_gemm/schedule.h"
-#include "schedule/device_walk.cuh"
-#include "schedule/topology_tables.h"
 
 namespace tilewire::ag_gemm {
 namespace {
@@ -22,30 +20,12 @@ Schedule on_device(Schedule s) {
 }
 
 int run() {
-  if (!has_gpu()) {
-    std::puts("no GPU: compiled only");
-    return kWalkSkipped;
-  }
-  const TopologyTables topology = TopologyTables::from_layout({3, 2});
   const Problem problem{.rows = {40, 0, 33, 7, 64}, .k = 40, .dtype = DataType::bf16, .cols = {50, 20}};
   const PlanChoice choice{
       .chunk_rows = 8, .tile_rows = 16, .tile_cols = 16, .raster_rows = 2, .workers = 3, .cursors = {}};
-  for (int32_t r = 0; r < 5; ++r) {
-    const PlanContext context{
-        .topology = topology.view(),
-        .me = Rank{r},
-        .arena = {.flags = {.ranks = 5, .max_chunks = 64}, .half_stride_bytes = 1 << 20, .user_stride_bytes = 1 << 20},
-        .machine = {}};
-    const ScheduleTables tables(problem, choice, context);
-    const Schedule s = tables.schedule(9);
-    const std::string difference = walk_difference(s, on_device(s));
-    if (!difference.empty()) {
-      std::puts(difference.c_str());
-      return 1;
-    }
-  }
-  std::puts("the GPU walks as the host does");
-  return 0;
+  const WalkOutcome outcome = walk_on_device<ScheduleTables>({3, 2}, problem, choice, on_device);
+  std::puts(outcome.text.c_str());
+  return outcome.status;
 }
 
 }  // namespace

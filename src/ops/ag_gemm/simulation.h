@@ -6,8 +6,6 @@
 
 namespace tilewire::ag_gemm {
 
-using Simulation = OpSimulation<RankModel>;
-
 // Predicted by walking the roles of all ranks on a clock. Ranks other than context.me are taken to have its weights.
 TimedReport simulate(const Problem& problem, const PlanChoice& choice, const TopologyTables& topology,
                      const PlanContext& context, bool keeps_trace);

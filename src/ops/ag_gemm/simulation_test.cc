@@ -4,30 +4,17 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <functional>
 #include <map>
-#include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "schedule/simulator/exhaustive_run.h"
-#include "schedule/simulator/random_run.h"
+#include "executor/judged_runs.h"
+#include "executor/simulation_test_support.h"
+#include "ops/ag_gemm/random_calls.h"
 
 namespace tilewire::ag_gemm {
 namespace {
-
-ArenaLayout small_arena(int32_t ranks) {
-  return {.flags = {.ranks = ranks, .max_chunks = 32}, .half_stride_bytes = 1 << 20, .user_stride_bytes = 1 << 20};
-}
-
-int32_t count(const std::vector<int32_t>& layout) {
-  int32_t ranks = 0;
-  for (const int32_t l : layout) ranks += l;
-  return ranks;
-}
-
-Simulation make_simulation(const std::vector<int32_t>& layout, Epoch first_epoch = 2) {
-  return Simulation(TopologyTables::from_layout(layout), small_arena(count(layout)), first_epoch);
-}
 
 PlanChoice small_plan(int32_t workers = 2) {
   return {.chunk_rows = 4,
@@ -43,61 +30,15 @@ Problem problem(std::vector<int64_t> rows, int64_t k = 8, int64_t n = 12) {
   return {.rows = std::move(rows), .k = k, .dtype = DataType::bf16, .cols = {n}};
 }
 
-// Four calls of different shapes and plans, with zero rows, chunks that nobody reads (N = 0) and calls that move
-// nothing.
-Simulation random_sequence(const std::vector<int32_t>& layout, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
-  Simulation sim = make_simulation(layout, (Epoch{1} << 32) - 3);
-  const int32_t ranks = count(layout);
-  for (int call = 0; call < 4; ++call) {
-    Problem p = problem({}, below(4) == 0 ? 0 : 8 * below(4) + below(3), below(4) == 0 ? 0 : below(20));
-    std::vector<bool> own_in_user;
-    std::vector<PlanChoice> choices;
-    const int64_t chunk_rows = 1 + below(6);
-    for (int32_t r = 0; r < ranks; ++r) {
-      p.rows.push_back(below(3) == 0 ? 0 : below(14));
-      own_in_user.push_back(below(3) == 0);
-      choices.push_back({.chunk_rows = chunk_rows,
-                         .is_fused = below(4) != 0,
-                         .tile_rows = static_cast<int32_t>(1 + below(7)),
-                         .tile_cols = 8,
-                         .raster_rows = static_cast<int32_t>(1 + below(3)),
-                         .workers = static_cast<int32_t>(1 + below(2)),
-                         .cursors = {.load_ahead = static_cast<int32_t>(below(3)),
-                                     .publish_behind = static_cast<int32_t>(below(3))}});
-    }
-    sim.add_call(p, choices, {}, [&](Schedule& s) { s.own_in_user = own_in_user[s.me().value]; });
-  }
-  return sim;
-}
-
 TEST(AgGemmSimulation, RandomSequencesOfFourCallsKeepEveryRule) {
-  const std::vector<std::vector<int32_t>> layouts = {{1}, {2}, {2, 2}, {3, 1}, {1, 3}, {2, 3}, {1, 1, 2}, {1, 1, 1}};
-  for (uint64_t seed = 1; seed <= 25; ++seed) {
-    for (const auto& layout : layouts) {
-      const Simulation sim = random_sequence(layout, seed);
-      SimOptions options;
-      options.has_strict_load_ahead = seed % 2 == 0;  // as a thread that waits ahead and works, or as separate warps
-      const SimReport report = run_random_seeds(sim.program(), options, seed * 1000, 4);
-      ASSERT_TRUE(report.ok()) << testing::PrintToString(layout) << " sequence " << seed << "\n" << report.text();
-      ASSERT_GT(report.pieces_of_work, 0);
-    }
-  }
+  expect_random_sequences_keep_every_rule({&OpRandomCalls<Op>::add}, 25);
 }
 
 TEST(AgGemmSimulation, EveryOrderOfASmallCallKeepsEveryRule) {
-  for (const auto& layout : std::vector<std::vector<int32_t>>{{2}, {1, 1}}) {
-    for (const SimNetwork network : {SimNetwork::ordered, SimNetwork::counted}) {
-      Simulation sim = make_simulation(layout);
-      sim.add_call(problem({4, 4}, 8, 8), {small_plan(1)});
-      SimOptions options;
-      options.network = network;
-      const SimReport report = run_exhaustive(sim.program(), options, 2'000'000);
-      EXPECT_TRUE(report.ok()) << report.text();
-      EXPECT_TRUE(report.is_complete);
-      EXPECT_GT(report.states, 10);
-    }
+  for (const Layout& layout : {Layout{2}, Layout{1, 1}}) {
+    OpSimulation simulation = small_simulation(layout);
+    simulation.add_call<RankModel>(problem({4, 4}, 8, 8), {small_plan(1)});
+    expect_every_order_keeps_every_rule(simulation);
   }
 }
 
@@ -128,11 +69,11 @@ Arrivals direct_arrivals(const std::vector<int32_t>& layout, const Problem& p, c
   const auto context = [&](int32_t r) {
     return PlanContext{.topology = topology.view(),
                        .me = Rank{r},
-                       .arena = small_arena(count(layout)),
+                       .arena = small_arena(ranks_of(layout)),
                        .machine = machine,
                        .workers = 1};
   };
-  for (int32_t r = 0; r < count(layout); ++r) tables.emplace_back(p, choice, context(r));
+  for (int32_t r = 0; r < ranks_of(layout); ++r) tables.emplace_back(p, choice, context(r));
   for (const ScheduleTables& t : tables) schedules.push_back(t.schedule(2));
   const TimedReport timed = simulate(p, choice, topology, context(0), true);
   Arrivals arrivals;
@@ -142,7 +83,7 @@ Arrivals direct_arrivals(const std::vector<int32_t>& layout, const Problem& p, c
     const auto number = static_cast<size_t>(schedules[static_cast<size_t>(to.value)].chunks.global(chunk));
     arrivals[{to.value, link}].push_back({chunk, expected_s[number], at_ns});
   };
-  for (int32_t r = 0; r < count(layout); ++r) {
+  for (int32_t r = 0; r < ranks_of(layout); ++r) {
     const std::vector<int64_t> pushed = ends_of(timed, r, "push"), landed = ends_of(timed, r, "wire");
     size_t pushes = 0, lands = 0;
     CopyWork copy;
@@ -169,7 +110,7 @@ TEST(AgGemmSimulation, ChunksOverOneKindOfLinkArriveInTheOrderInWhichTheyAreExpe
   for (const auto& layout :
        std::vector<std::vector<int32_t>>{{4}, {1, 1, 1}, {2, 2, 2}, {3, 1}, {1, 2, 1}, {2, 3}, {1, 3, 2}}) {
     std::vector<int64_t> rows;  // whole chunks, another number of them on each rank
-    for (int32_t r = 0; r < count(layout); ++r) rows.push_back(4 * ((r * 5 + 3) % 7));
+    for (int32_t r = 0; r < ranks_of(layout); ++r) rows.push_back(4 * ((r * 5 + 3) % 7));
     int compared = 0;
     for (const auto& [where, group] : direct_arrivals(layout, problem(rows, 512), machine)) {
       for (const Arrival& a : group) {
@@ -192,32 +133,6 @@ TEST(AgGemmSimulation, ChunksOverOneKindOfLinkArriveInTheOrderInWhichTheyAreExpe
 }
 
 // ---- what the planner says and what the simulator says ----
-
-// Seconds for which the busiest direction of any port is busy, by the bytes that the roles move.
-double busiest_link_s(const std::vector<Schedule>& schedules, const Machine& m) {
-  std::map<std::pair<int32_t, std::string>, double> busy_s;
-  const auto add = [&](Rank from, Rank to, double bytes, const char* kind, double rate) {
-    busy_s[{from.value, kind + std::string(" out")}] += bytes / rate;
-    busy_s[{to.value, kind + std::string(" in")}] += bytes / rate;
-  };
-  for (const Schedule& s : schedules) {
-    const auto copies = [&]<class Role>(Role role) {
-      for (CopyWork w; role.next(w);) {
-        if (w.to != s.me()) add(s.me(), w.to, static_cast<double>(s.bytes(w.chunk)), "node", m.node_bytes_per_s);
-      }
-    };
-    copies(PushRole(s));
-    copies(ForwardRole(s));
-    SendWork w;
-    for (SendRole role(s); role.next(w);) {
-      if (w.command.kind != CommandKind::write) continue;
-      add(s.me(), w.command.peer, static_cast<double>(s.bytes(w.chunk)), "network", m.network_bytes_per_s);
-    }
-  }
-  double most_s = 0;
-  for (const auto& [port, seconds] : busy_s) most_s = std::max(most_s, seconds);
-  return most_s;
-}
 
 struct Shape {
   std::vector<int32_t> layout;
@@ -250,73 +165,30 @@ const std::vector<Shape>& shapes() {
   return kShapes;
 }
 
-// A shape on a cluster, seen from rank 0.
-class Judged {
- public:
-  Judged(const Shape& shape, double network_bytes_per_s) : topology_(TopologyTables::from_layout(shape.layout)) {
-    problem_ = {.rows = shape.rows, .k = shape.k, .dtype = DataType::bf16, .cols = shape.cols};
-    problem_.wants_gathered = shape.wants_gathered;
-    machine_.network_bytes_per_s = network_bytes_per_s;
-    arena_ = small_arena(topology_.view().ranks);
-    arena_.half_stride_bytes = int64_t{1} << 30;
-    workers_ = shape.workers;
-  }
-  PlanContext context(int32_t rank) const {
-    return {.topology = topology_.view(), .me = Rank{rank}, .arena = arena_, .machine = machine_, .workers = workers_};
-  }
-  const Problem& problem() const { return problem_; }
-  Plan plan() const { return make_plan(problem_, context(0)); }
-  Plan plan(const PlanChoice& choice) const { return check_plan(choice, problem_, context(0)); }
-  double simulated_s(const PlanChoice& choice) const {
-    return simulate(problem_, choice, topology_, context(0), false).seconds;
-  }
-  double link_s(const PlanChoice& choice) const {
-    std::vector<ScheduleTables> tables;
-    std::vector<Schedule> schedules;
-    for (int32_t r = 0; r < topology_.view().ranks; ++r) tables.emplace_back(problem_, choice, context(r));
-    for (const ScheduleTables& t : tables) schedules.push_back(t.schedule(2));
-    return busiest_link_s(schedules, machine_);
-  }
-
- private:
-  TopologyTables topology_;
-  Problem problem_;
-  Machine machine_;
-  ArenaLayout arena_;
-  int32_t workers_ = 1;
-};
-
-bool is_of_own_part(const Candidate& c) { return c.verdict == "chosen" || c.verdict.rfind("predicted", 0) == 0; }
+Judged<RankModel> judged(const Shape& shape, double network_bytes_per_s) {
+  Problem p{.rows = shape.rows, .k = shape.k, .dtype = DataType::bf16, .cols = shape.cols};
+  p.wants_gathered = shape.wants_gathered;
+  Machine machine;
+  machine.network_bytes_per_s = network_bytes_per_s;
+  return {shape.layout, std::move(p), machine, shape.workers};
+}
 
 TEST(AgGemmSimulation, ThePlannersNumbersAndTheSimulatorsDoNotContradictEachOther) {
   for (const Shape& shape : shapes()) {
-    for (const double network_bytes_per_s : {4e9, 2e8}) {
-      const Judged judged(shape, network_bytes_per_s);
-      for (const Candidate& c : judged.plan().candidates) {
-        if (!is_of_own_part(c) || c.choice.workers != shape.workers) continue;
-        const Plan plan = judged.plan(c.choice);
-        const double simulated_s = judged.simulated_s(c.choice), link_s = judged.link_s(c.choice);
-        SCOPED_TRACE(testing::PrintToString(shape.layout) + " " + judged.problem().text() + "\n" + plan.explain());
-        EXPECT_GE(simulated_s, plan.compute_s);
-        EXPECT_GE(simulated_s, link_s);
-        EXPECT_GE(plan.communication_s, link_s * (1 - 1e-9));
-        EXPECT_GE(plan.predicted_s, std::max(plan.compute_s, plan.communication_s));
-        // Ranks that differ from rank 0 are not in its prediction.
-        const double bound = shape.is_even ? 0.1 : 0.25;
-        EXPECT_NEAR(plan.predicted_s / simulated_s, 1, bound);
-      }
-    }
+    // Ranks that differ from rank 0 are not in its prediction.
+    const double bound = shape.is_even ? 0.1 : 0.25;
+    for (const double network_bytes_per_s : {4e9, 2e8}) judged(shape, network_bytes_per_s).expect_agreement(bound);
   }
 }
 
 // One row block at a time, and few columns: the same worker would get the narrow tile each time.
 TEST(AgGemmSimulation, TheOrderOfTilesIsChosenByWhatItCosts) {
-  const auto raster_rows = [](const Shape& shape) { return Judged(shape, 4e8).plan().choice.raster_rows; };
+  const auto raster_rows = [](const Shape& shape) { return judged(shape, 4e8).plan().choice.raster_rows; };
   const auto simulated_s = [](const Shape& shape, int32_t rows) {
-    const Judged judged(shape, 4e8);
-    PlanChoice choice = judged.plan().choice;
+    const Judged<RankModel> run = judged(shape, 4e8);
+    PlanChoice choice = run.plan().choice;
     choice.raster_rows = rows;
-    return judged.simulated_s(choice);
+    return run.simulated_s(choice);
   };
   const Shape few_columns{{2, 3}, {512, 0, 37, 512, 90}, 4096, {100, 30}, 2};
   EXPECT_EQ(raster_rows(few_columns), 4);
@@ -328,80 +200,47 @@ TEST(AgGemmSimulation, TheOrderOfTilesIsChosenByWhatItCosts) {
 
 // ---- planted faults -------------------------------------------------------------------------------------------------
 
-Simulation three_calls(const std::vector<int32_t>& layout) {
-  Simulation sim = make_simulation(layout);
-  const int32_t ranks = count(layout);
-  for (int call = 0; call < 3; ++call) sim.add_call(problem(std::vector<int64_t>(ranks, 8 + call)), {small_plan()});
-  return sim;
-}
-
-SimReport hunt(const Simulation& sim, PlantedFault fault) {
-  SimOptions options;
-  options.faults.push_back(std::move(fault));
-  return run_random_seeds(sim.program(), options, 1, 300);
-}
-
-TEST(AgGemmSimulation, WithoutAFaultTheCallsOfTheFaultTestsAreClean) {
-  for (const auto& layout : std::vector<std::vector<int32_t>>{{2, 2}, {3, 1}}) {
-    const SimReport report = run_random_seeds(three_calls(layout).program(), {}, 1, 300);
-    EXPECT_TRUE(report.ok()) << report.text();
+// `cols` = 0: no tile reads a chunk.
+OpSimulation three_calls(const Layout& layout, int64_t cols = 12) {
+  OpSimulation simulation = small_simulation(layout);
+  for (int call = 0; call < 3; ++call) {
+    const std::vector<int64_t> rows(static_cast<size_t>(ranks_of(layout)), 8 + call);
+    simulation.add_call<RankModel>(problem(rows, 8, cols), {small_plan()});
   }
+  return simulation;
+}
+
+TEST(AgGemmSimulation, FaultsOfTheRolesThatAllOpsHaveAreNamed) {
+  for (const Layout& layout : {Layout{2, 2}, Layout{3, 1}}) expect_faults_of_call_roles_are_named(three_calls(layout));
+  expect_missing_drain_is_named(three_calls({2, 2}, 0));
 }
 
 TEST(AgGemmSimulation, ALostSignalOfAnyRoleIsNamed) {
-  for (const char* role : {"push", "forward", "send", "begin", "done"}) {
-    const SimReport report =
-        hunt(three_calls({2, 2}), {.fault = SimFault::drop_signal, .role = role, .rank = 1, .nth = 1});
-    EXPECT_TRUE(report.has(ViolationKind::wait_without_signal)) << role << "\n" << report.text();
+  for (const char* role : {"push", "forward", "send"}) {
+    expect_named(three_calls({2, 2}), {.fault = SimFault::drop_signal, .role = role, .rank = 1, .nth = 1},
+                 {ViolationKind::wait_without_signal});
   }
 }
 
 TEST(AgGemmSimulation, ASignalBeforeItsDataIsNamed) {
   for (const char* role : {"push", "forward"}) {
-    const SimReport report = hunt(three_calls({2, 2}), {.fault = SimFault::early_signal, .role = role, .nth = -1});
-    EXPECT_TRUE(report.has(ViolationKind::read_too_early) || report.has(ViolationKind::done_too_early))
-        << role << "\n"
-        << report.text();
+    expect_named(three_calls({2, 2}), {.fault = SimFault::early_signal, .role = role, .nth = -1},
+                 {ViolationKind::read_too_early, ViolationKind::done_too_early});
   }
 }
 
 TEST(AgGemmSimulation, AChunkInTheWrongSlotIsNamed) {
   for (const char* role : {"push", "forward"}) {
-    const SimReport report = hunt(three_calls({2, 2}), {.fault = SimFault::wrong_slot, .role = role, .nth = 1});
-    EXPECT_TRUE(report.has(ViolationKind::wrong_slot) || report.has(ViolationKind::overwritten) ||
-                report.has(ViolationKind::read_too_early))
-        << role << "\n"
-        << report.text();
+    expect_named(three_calls({2, 2}), {.fault = SimFault::wrong_slot, .role = role, .nth = 1},
+                 {ViolationKind::wrong_slot, ViolationKind::overwritten, ViolationKind::read_too_early});
   }
 }
 
 TEST(AgGemmSimulation, ATileOrAForwardThatDoesNotWaitForItsChunkIsNamed) {
   for (const char* role : {"compute", "forward", "send"}) {
-    const SimReport report = hunt(three_calls({2, 2}), {.fault = SimFault::drop_need, .role = role});
-    EXPECT_FALSE(report.ok()) << role;
-    EXPECT_TRUE(report.has(ViolationKind::read_too_early) || report.has(ViolationKind::record_unmatched) ||
-                report.has(ViolationKind::signal_without_wait))
-        << role << "\n"
-        << report.text();
+    expect_named(three_calls({2, 2}), {.fault = SimFault::drop_need, .role = role},
+                 {ViolationKind::read_too_early, ViolationKind::record_unmatched, ViolationKind::signal_without_wait});
   }
-}
-
-TEST(AgGemmSimulation, DoneThatDoesNotHoldSentOfTheCallBeforeIsNamed) {
-  const SimReport report =
-      hunt(three_calls({2, 2}), {.fault = SimFault::drop_need, .role = "done", .word = FlagLayout::sent()});
-  EXPECT_FALSE(report.ok());
-  EXPECT_TRUE(report.has(ViolationKind::done_too_early) || report.has(ViolationKind::word_in_flight)) << report.text();
-}
-
-TEST(AgGemmSimulation, DoneBeforeUnusedChunksIsNamed) {
-  Simulation sim = make_simulation({2, 2});
-  for (int call = 0; call < 3; ++call)
-    sim.add_call(problem({8, 8, 8, 8}, 8, 0), {small_plan()});  // no tile reads a chunk
-  EXPECT_TRUE(run_random_seeds(sim.program(), {}, 1, 100).ok());
-  for (SimCall& call : sim.program().calls) call.remove("drain");
-  const SimReport report = run_random_seeds(sim.program(), {}, 1, 300);
-  EXPECT_TRUE(report.has(ViolationKind::done_too_early) || report.has(ViolationKind::signal_without_wait))
-      << report.text();
 }
 
 }  // namespace

@@ -23,10 +23,13 @@ std::string agent_text(const Agent& a, int32_t rank) {
   return fmt::format("rank {} {}[{}]", rank, a.place.role, a.place.worker);
 }
 
+// By the names of the op whose call the rank is in.
 std::string place_text(const World& w, int64_t at) {
   const int64_t stride = w.word_at(1, 0), index = at % stride;
   const uint32_t word = index == stride - 1 ? FlagLayout::sent() : static_cast<uint32_t>(index);
-  return fmt::format("{} at rank {}", word_text(w.program().arena.flags, word, w.program().family_names), at / stride);
+  const int32_t call = std::max(0, w.ranks()[static_cast<size_t>(at / stride)].call);
+  const char* const* names = w.program().calls[static_cast<size_t>(call)].family_names();
+  return fmt::format("{} at rank {}", word_text(w.program().arena.flags, word, names), at / stride);
 }
 
 class Explainer {

@@ -9,7 +9,8 @@
 //     std::vector<UserInput> user_inputs() const;   what of the user area is sent from where it lies
 //   };
 //
-// It computes no schedule: it says which memory a piece of work reads and writes, and what it costs.
+// It computes no schedule: it says which memory a piece of work reads and writes, and what it costs. A Work that has a
+// `command` gives it to the proxy instead of publishing; with a `by_command` too, only where that is set.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,12 @@ struct OpRoleModel {
 
   Role start() const { return role; }
   void touch(const Work& w, Touch& touch) const { rank->touch(w, touch); }
+  // A role that gives commands only, or one that says of each piece of work whether it does.
   const Command* command(const Work& w) const requires requires { w.command; }
-  { return &w.command; }
+  {
+    if constexpr (requires { w.by_command; }) return w.by_command ? &w.command : nullptr;
+    return &w.command;
+  }
 };
 
 // Adds the agents of one rank to a call; `rank` must outlive it.

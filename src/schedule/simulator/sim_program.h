@@ -2,6 +2,7 @@
 // walked.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -41,6 +42,9 @@ class SimCall {
   }
   void set_tiles(Rank rank, int64_t tiles) { tiles_[static_cast<size_t>(rank.value)] = tiles; }
   void add_user_input(const UserInput& input) { user_inputs_.push_back(input); }
+  // What the op of this call has named its word families, kWordFamilies of them, for reports; null where it has no name
+  // for one.
+  void name_families(const char* const* names) { std::copy_n(names, kWordFamilies, family_names_); }
   // Where the halves begin, behind the flag area, if not where the arena layout says. Only a broken library differs.
   void move_halves(int64_t half0_bytes, int64_t half1_bytes);
 
@@ -49,6 +53,7 @@ class SimCall {
   int64_t tiles(Rank rank) const { return tiles_[static_cast<size_t>(rank.value)]; }
   const std::vector<UserInput>& user_inputs() const { return user_inputs_; }
   int64_t cursor_bytes(Rank rank) const;
+  const char* const* family_names() const { return family_names_; }
   bool has_moved_halves() const { return has_moved_halves_; }
   int64_t moved_half(int half) const { return moved_halves_[half]; }
   // Takes an agent away, as if the op had forgotten it.
@@ -61,6 +66,7 @@ class SimCall {
   std::vector<std::byte> models_;
   std::vector<int64_t> tiles_;
   std::vector<UserInput> user_inputs_;
+  const char* family_names_[kWordFamilies] = {};
   bool has_moved_halves_ = false;
   int64_t moved_halves_[2] = {0, 0};
 };
@@ -69,8 +75,7 @@ struct SimProgram {
   TopologyTables topology;
   ArenaLayout arena;
   Epoch first_epoch = 1;
-  int32_t rings = 0;                             // command rings of each rank; every one of them must end every call
-  const char* family_names[kWordFamilies] = {};  // of the words, for reports; null where an op has no name for one
+  int32_t rings = 0;  // command rings of each rank; every one of them must end every call
   std::vector<SimCall> calls;
 
   int32_t ranks() const { return topology.view().ranks; }
