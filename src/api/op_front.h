@@ -41,7 +41,7 @@ CallReport run_handle(const OpHandle<typename F::Shape>& handle, typename F::Arg
 
 // The folder's simulate() for the plan that its planner makes.
 template <class F>
-PlanAnswer plan_op(const typename OpHandle<typename F::Shape>::Query& query) {
+requires SimulatedOp<typename F::Op> PlanAnswer plan_op(const typename OpHandle<typename F::Shape>::Query& query) {
   const PlanSite site(query);
   const auto problem = F::to_problem(query.shape);
   const auto plan = F::Op::make_plan(problem, query.shape.plan_json, site.context());

@@ -37,7 +37,15 @@ Machine machine_of(const MachineQuery& q) {
   return m;
 }
 
-// Before the tables, whose size follows from it.
+// The arena of a communicator of so many ranks that is made in this environment.
+ArenaLayout arena_of(int32_t ranks) {
+  const Options options = Options::from_environment();
+  return {.flags = {.ranks = ranks, .max_chunks = static_cast<int32_t>(options.max_chunks_per_source)},
+          .half_stride_bytes = options.arena_reserve_bytes,
+          .user_stride_bytes = options.user_arena_reserve_bytes};
+}
+
+// Before the tables, whose size follows from it. What no communicator can be is refused as it would refuse it.
 const std::vector<int32_t>& checked_layout(const std::vector<int32_t>& layout) {
   for (size_t n = 0; n < layout.size(); ++n) {
     if (layout[n] < 1) refuse("a node has no ranks", fmt::format("ranks_per_node[{}] = {}", n, layout[n]), ">= 1");
@@ -47,6 +55,7 @@ const std::vector<int32_t>& checked_layout(const std::vector<int32_t>& layout) {
     refuse("there cannot be so many ranks", fmt::format("ranks_per_node lists {} ranks", ranks),
            fmt::format("1 to {}", kMostRanks));
   }
+  check_limits(arena_of(static_cast<int32_t>(ranks)));
   return layout;
 }
 
@@ -63,12 +72,9 @@ PlanSite::PlanSite(const MachineQuery& query)
     refuse("there cannot be so many workers", fmt::format("workers = {}", query.workers),
            fmt::format("1 to {}", kMostWorkers));
   }
-  const Options defaults;
   context_ = {.topology = topology_.view(),
               .me = Rank{query.rank},
-              .arena = {.flags = {.ranks = ranks, .max_chunks = static_cast<int32_t>(defaults.max_chunks_per_source)},
-                        .half_stride_bytes = defaults.arena_reserve_bytes,
-                        .user_stride_bytes = defaults.user_arena_reserve_bytes},
+              .arena = arena_of(ranks),
               .machine = machine_of(query),
               .workers = query.workers};
 }

@@ -3,16 +3,29 @@
 
 #include <tilewire/plan_query.h>
 
+#include <concepts>
+
 #include "executor/plan_parts.h"
 #include "schedule/simulator/timed_run.h"
 #include "schedule/topology_tables.h"
 
 namespace tilewire {
 
+// What a query needs of an op beside its planner, and what its folder makes of its model by simulate_op()
+// (executor/op_simulation.h): how long a call takes on a clock, with a timeline where `keeps_trace`. Ranks other than
+// context.me are taken to have its problem.
+template <class Op>
+concept SimulatedOp = requires(const typename Op::Problem& problem, const typename Op::Plan& plan,
+                               const TopologyTables& topology, const PlanContext& context, bool keeps_trace) {
+  { simulate(problem, plan.choice, topology, context, keeps_trace) } -> std::same_as<TimedReport>;
+};
+
 // The cluster of a query. Its context points into its tables.
 class PlanSite {
  public:
-  // Throws Error(invalid_argument) for a layout, a rank or a number of the machine that cannot be.
+  // Throws Error(invalid_argument) for a layout, a rank or a number of the machine that cannot be, and what making a
+  // communicator of that layout in this environment would throw: Error(resource) for ranks and flag words that do not
+  // fit the wire.
   explicit PlanSite(const MachineQuery& query);
   PlanSite(const PlanSite&) = delete;
   PlanSite& operator=(const PlanSite&) = delete;

@@ -3,7 +3,9 @@
 #include <tilewire/all_gather_gemm.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <string>
 
 namespace tilewire {
 namespace {
@@ -13,6 +15,16 @@ std::string error_of(const AllGatherGemm::Query& query) {
     plan_all_gather_matmul(query);
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::invalid_argument) << error.what();
+    return error.what();
+  }
+  return "";
+}
+
+std::string resource_error_of(const AllGatherGemm::Query& query) {
+  try {
+    plan_all_gather_matmul(query);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::resource) << error.what();
     return error.what();
   }
   return "";
@@ -104,6 +116,23 @@ TEST(PlanQuery, ALayoutOfNoOrTooManyRanksIsRefusedBeforeItsTablesAreMade) {
   EXPECT_NE(error_of(query).find("lists 0 ranks"), std::string::npos) << error_of(query);
   query.ranks_per_node = {std::numeric_limits<int32_t>::max(), std::numeric_limits<int32_t>::max()};
   EXPECT_NE(error_of(query).find("lists 4294967294 ranks"), std::string::npos) << error_of(query);
+}
+
+// The smallest cluster that a communicator refuses: its flag words do not fit a command.
+TEST(PlanQuery, RanksThatNoCommunicatorCanHaveAreRefusedAsACommunicatorRefusesThem) {
+  AllGatherGemm::Query query = query_of(512);
+  query.ranks_per_node.assign(64, 8);
+  EXPECT_NE(resource_error_of(query).find("flag words = 2098176"), std::string::npos) << resource_error_of(query);
+  EXPECT_NE(resource_error_of(query).find("at most 2097152"), std::string::npos);
+  EXPECT_NE(resource_error_of(query).find("TILEWIRE_MAX_CHUNKS_PER_SOURCE"), std::string::npos);
+}
+
+TEST(PlanQuery, TheLimitsAreThoseOfACommunicatorMadeInTheSameEnvironment) {
+  ASSERT_EQ(setenv("TILEWIRE_MAX_CHUNKS_PER_SOURCE", "1048576", 1), 0);
+  const std::string text = resource_error_of(query_of(4));
+  unsetenv("TILEWIRE_MAX_CHUNKS_PER_SOURCE");
+  EXPECT_NE(text.find("flag words = 16777224"), std::string::npos) << text;
+  EXPECT_EQ(error_of(query_of(4)), "");
 }
 
 }  // namespace
