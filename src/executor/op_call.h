@@ -122,9 +122,9 @@ class OpCalls {
     return prepared->plan;
   }
 
-  // So many plans and agreed texts are kept: then all are forgotten. All ranks agree on the same texts in the same
-  // order, so they forget in the same call.
-  static constexpr size_t kMostPrepared = 64, kMostAgreed = 1024;
+  // So many names of plans (a plan that was chosen has two) and agreed texts are kept: then all are forgotten. All
+  // ranks agree on the same texts in the same order, so they forget in the same call.
+  static constexpr size_t kMostPrepared = 128, kMostAgreed = 1024;
   size_t agreed_texts() const { return agreed_.size(); }
 
  private:

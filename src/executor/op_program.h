@@ -12,6 +12,8 @@
 #include "executor/call.h"
 #include "executor/host_gemm.h"
 #include "schedule/call_roles.h"
+#include "schedule/chunk_map.h"
+#include "schedule/trace_event.h"
 
 namespace tilewire {
 
@@ -56,16 +58,22 @@ Call::Program make_program(const Schedule& schedule, Cursors cursors, const char
   return program;
 }
 
+// The event of a chunk that was moved.
+inline TraceEvent chunk_event(ChunkRef chunk, int64_t bytes, TraceLink link) {
+  return {.name = "chunk", .work = chunk.chunk.value, .source = chunk.source.value, .bytes = bytes, .link = link};
+}
+
 // For the function object of an op's roles: what those of most ops need.
 class RoleHands {
  public:
   RoleHands(RoleContext& context, Ring ring) : context_(&context), ring_(ring) {}
 
   RoleContext& context() { return *context_; }
-  // Into the ring of the role. `sent`: the event of a command that is not the ring's end.
-  TraceEvent give(const Command& command, const TraceEvent& sent) {
-    context_->post(ring_, command);
-    return command.kind == CommandKind::call_end ? TraceEvent{.name = "call end"} : sent;
+  // Into the ring of the role.
+  void give(const Command& command) { context_->post(ring_, command); }
+  TraceEvent give_end(const Command& end) {
+    give(end);
+    return {.name = "call end"};
   }
   // Made when it is first asked for.
   HostGemmScratch& scratch() {

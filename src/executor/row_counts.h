@@ -1,4 +1,4 @@
-// The problem of a call whose ranks bring rows of different numbers (RowCounts of the public header).
+// Calls whose ranks bring different numbers of rows (RowCounts of the public header): checks, and the problem.
 #pragma once
 
 #include <tilewire/call.h>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "executor/count_exchange.h"
+#include "executor/matrix_checks.h"
 #include "executor/session.h"
 
 namespace tilewire {
@@ -14,6 +15,14 @@ namespace tilewire {
 // For the kMismatchAdvice of such an op.
 inline constexpr const char* kRowsAdvice =
     "where ranks bring different numbers of rows, pass rows= with the counts of all ranks, or rows=\"exchange\"";
+
+// What one rank can find wrong with its row counts, when they are a list. `own`: the matrix whose rows it brings.
+// Throws Error(invalid_argument).
+inline void check_rows(const char* op, const RowCounts& rows, const Session& session, const NamedMatrix& own) {
+  if (rows.from != RowCounts::From::list) return;
+  check_row_counts(op, rows.counts, session.topology().ranks);
+  check_own_rows(op, rows.counts, session.rank(), own);
+}
 
 // `make(row counts of all ranks)` gives the problem, and throws where there can be none; also for `own_rows` on all
 // ranks before counts are exchanged, so that a rank refuses before it waits.

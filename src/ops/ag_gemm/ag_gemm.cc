@@ -19,9 +19,7 @@ Problem problem_of(const Arguments& arguments, const std::vector<int64_t>& rows)
 
 }  // namespace
 
-void Op::check(const Arguments& arguments, Session& session) {
-  check_arguments(arguments, session.topology().ranks, session.rank());
-}
+void Op::check(const Arguments& arguments, Session& session) { check_arguments(arguments, session); }
 
 Problem Op::make_problem(const Arguments& arguments, Session& session, CountExchange& counts) {
   return problem_of_rows(arguments.rows, arguments.a.rows, session, counts,

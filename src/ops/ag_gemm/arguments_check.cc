@@ -5,12 +5,9 @@
 
 namespace tilewire::ag_gemm {
 
-void check_arguments(const Arguments& args, int32_t ranks, Rank me) {
+void check_arguments(const Arguments& args, const Session& session) {
   check_operands(kCallName, args);
-  if (args.rows.from == RowCounts::From::list) {
-    check_row_counts(kCallName, args.rows.counts, ranks);
-    check_own_rows(kCallName, args.rows.counts, me, {"a", args.a});
-  }
+  check_rows(kCallName, args.rows, session, {"a", args.a});
 }
 
 HostOperands make_operands(const Arguments& args, const Problem& problem) {

@@ -6,7 +6,7 @@
 namespace tilewire::ag_gemm {
 
 // Throws Error(invalid_argument) that names the argument, its values and the limit.
-void check_arguments(const Arguments& arguments, int32_t ranks, Rank me);
+void check_arguments(const Arguments& arguments, const Session& session);
 
 // Asks for the results and checks them: shape, dtype, contiguous columns, no overlap with an input or each other.
 HostOperands make_operands(const Arguments& arguments, const Problem& problem);

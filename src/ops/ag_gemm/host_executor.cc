@@ -19,14 +19,6 @@ struct Execution {
   int64_t own_row(int64_t global_row) const { return global_row - schedule->chunks.row_begin[schedule->me().value]; }
 };
 
-TraceEvent chunk_event(const Execution& x, ChunkRef chunk, TraceLink link) {
-  return {.name = "chunk",
-          .work = chunk.chunk.value,
-          .source = chunk.source.value,
-          .bytes = x.schedule->bytes(chunk),
-          .link = link};
-}
-
 // push and forward: a chunk into the gathered buffer of a rank of this node.
 TraceEvent copy_chunk(RoleContext& context, const Execution& x, const CopyWork& w) {
   const Buffers& buffers = x.schedule->buffers;
@@ -37,7 +29,7 @@ TraceEvent copy_chunk(RoleContext& context, const Execution& x, const CopyWork& 
   } else {
     context.copy_to(w.to, offset, x.schedule->bytes(w.chunk));
   }
-  return chunk_event(x, w.chunk, w.to == x.schedule->me() ? TraceLink::copy : TraceLink::node);
+  return chunk_event(w.chunk, x.schedule->bytes(w.chunk), w.to == x.schedule->me() ? TraceLink::copy : TraceLink::node);
 }
 
 // Where the rows of a tile lie: the gathered buffer, and the caller's memory for own rows that were not copied.
@@ -85,8 +77,9 @@ class RoleWorker {
 
   TraceEvent operator()(const CopyWork& w) { return copy_chunk(hands_.context(), x_, w); }
   TraceEvent operator()(const SendWork& w) {
-    const bool is_chunk = w.command.kind == CommandKind::write;
-    return hands_.give(w.command, is_chunk ? chunk_event(x_, w.chunk, TraceLink::network) : TraceEvent{});
+    if (w.command.kind == CommandKind::call_end) return hands_.give_end(w.command);
+    hands_.give(w.command);
+    return chunk_event(w.chunk, x_.schedule->bytes(w.chunk), TraceLink::network);
   }
   TraceEvent operator()(const TileWork& w) { return compute_tile(hands_.context(), x_, w, hands_.scratch()); }
   TraceEvent operator()(const DrainWork&) { return {}; }
