@@ -228,12 +228,26 @@ void Session::throw_if_dead() const {
 
 Session::QuietGuard::QuietGuard(Session& session) : session_(session) {
   const auto limit = to_milliseconds(session.options_.deadline_s);
-  if (!session.call_mutex_.try_lock_for(limit)) {
+  std::unique_lock lock(session.quiet_mutex_);
+  if (!session.quiet_ended_.wait_for(lock, limit, [&] { return !session.is_quiet_held_; })) {
     throw Error(ErrorKind::deadline, {.what = "a call of another thread is still in flight",
                                       .where = fmt::format("rank {}", session.rank().value),
                                       .limit = fmt::format("waited {:.3g} s", session.options_.deadline_s),
                                       .advice = "raise TILEWIRE_DEADLINE_S, or use a communicator for each thread"});
   }
+  session.is_quiet_held_ = true;
+}
+
+Session::QuietGuard::QuietGuard(Session& session, NoLimit) : session_(session) {
+  std::unique_lock lock(session.quiet_mutex_);
+  session.quiet_ended_.wait(lock, [&] { return !session.is_quiet_held_; });
+  session.is_quiet_held_ = true;
+}
+
+Session::QuietGuard::~QuietGuard() {
+  const std::lock_guard lock(session_.quiet_mutex_);
+  session_.is_quiet_held_ = false;
+  session_.quiet_ended_.notify_one();
 }
 
 void Session::wait_for_calls() const {
@@ -279,7 +293,7 @@ void Session::close() noexcept {
     if (arena_) raise_abort(arena_->base());
   }
   finish_trace_file();
-  const std::lock_guard quiet(call_mutex_);  // who holds it now is soon done: no call begins any more
+  const QuietGuard quiet(*this, QuietGuard::NoLimit{});  // who holds it now is soon done: no call begins any more
   team_.reset();
   relay_team_.reset();
   if (proxy_) proxy_->stop();

@@ -1,6 +1,7 @@
 // Sessions and calls by themselves, with a toy program in place of an operation: who leaves when, and how fast.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -152,6 +153,27 @@ TEST(Session, CallsOfTwoThreadsTakeTurns) {
     EXPECT_EQ(errors[0], "");
     EXPECT_EQ(errors[1], "");
     EXPECT_EQ(session.epoch(), 20u);
+  });
+  EXPECT_EQ(first_error(outcomes), "");
+}
+
+// Roles append to the trace while a call is in flight; under ThreadSanitizer this shows who reads it then.
+TEST(Session, ATraceIsReadBesideCallsOfAnotherThread) {
+  const auto outcomes = run_thread_cluster({1, 1}, test_options(), [&](Session& session) {
+    session.start_trace();
+    std::atomic<bool> is_done{false};
+    std::thread reader([&] {
+      size_t seen = 0;
+      while (!is_done) {
+        const size_t now = session.trace_record().events.size();
+        EXPECT_GE(now, seen);
+        seen = now;
+      }
+    });
+    for (int i = 0; i < 20; ++i) toil(session, 1);
+    is_done = true;
+    reader.join();
+    EXPECT_GE(session.trace_record().events.size(), 20u);
   });
   EXPECT_EQ(first_error(outcomes), "");
 }
