@@ -23,7 +23,7 @@ python: configure
 	@cmake --build $(DEV) --target python_parts
 	@scripts/install_python
 
-demo: python ## Run AllGather+GEMM on an embedded cluster of 2 nodes x 2 ranks and check every element
+demo: python ## Run every operation on an embedded cluster of 2 nodes x 2 ranks and check every element
 	@.venv/bin/tilewire demo
 
 test: build ## Run all tests but the soaks
