@@ -5,7 +5,7 @@
 //   ... local checks; on an error call.refuse(error)   // tells the others, touches no word
 //   call.begin(description);
 //   ... agreement steps (call.agree, call.exchange)
-//   call.run(agreed_hash, roles, drain);               // begin, roles, drain, done, await
+//   call.run(agreed_hash, make);                       // begin, the roles of make(epoch), its drain, done, await
 #pragma once
 
 #include <functional>

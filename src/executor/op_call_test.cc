@@ -77,6 +77,25 @@ struct OtherToy : toy::Op {
   static constexpr const char* kName = "other_toy";
 };
 
+TEST(OpObjects, TheOpsOfAListTakeTurnsOnOneCommunicator) {
+  const auto outcomes = run_thread_cluster({2, 2}, test_options(), [](Session& session) {
+    OpObjects<OpTypes<toy::Op, OtherToy>> ops(session);
+    for (int64_t size = 3; size < 6; ++size) {
+      ops.get<toy::Op>().run({.size = size});
+      ops.get<OtherToy>().run({.size = size});
+    }
+  });
+  EXPECT_EQ(first_error(outcomes), "");
+}
+
+TEST(OpObjects, RanksThatTakeDifferentOpsOfAListHearOfBoth) {
+  const auto outcomes = run_thread_cluster({1, 1}, test_options(), [](Session& session) {
+    OpObjects<OpTypes<toy::Op, OtherToy>> ops(session);
+    session.rank() == Rank{0} ? ops.get<toy::Op>().run({.size = 4}) : ops.get<OtherToy>().run({.size = 4});
+  });
+  expect_everywhere(outcomes, ErrorKind::mismatch, {"toy of", "other_toy of"});
+}
+
 // Both ops say the same of themselves, so only the name that is put before it tells them apart.
 TEST(OpCalls, TwoOpsWithTheSameTextAreAMismatchThatNamesBoth) {
   for (const bool is_known_before : {false, true}) {

@@ -18,8 +18,7 @@ inline constexpr int32_t kWordFamilies = 4;
 //   done(p)                p has finished call e; written by p
 //   chunk(family, s, c)    chunk c of source s is here; written by whoever delivers it
 //   sent()                 all that my proxy was asked to send in call e has landed; written by the proxy. It lies on
-//   the
-//                          control page, apart from the words that peers write
+//                          the control page, apart from the words that peers write
 struct FlagLayout {
   int32_t ranks = 0;
   int32_t max_chunks = 0;  // chunks of one source in one call

@@ -16,13 +16,16 @@ namespace tilewire {
 // heartbeat        both           -
 // goodbye          to rank 0      last_ended
 // left             from rank 0    rank, last_ended
-// gather           to rank 0      name, call, hash, sequence, last_tried, text (the call's description), advice,
-// parts[0] gather_result    from rank 0    sequence, parts (by rank) gather_failed    from rank 0    sequence, kind,
-// text gather_expired   to rank 0      name, call, text (how long it waited) step_notice      from rank 0    as gather,
-// rank, no parts: rank waits in this gather, the receiver has not joined it refused          both           rank, call,
-// text mismatch         to rank 0      call, rank (the peer), text (own description), advice query            from rank
-// 0    call, sequence (of the question) answer           to rank 0      sequence, text abort            both rank,
-// kind, text
+// gather           to rank 0      name, call, hash, sequence, last_tried, text (the call's description), advice, parts[0]
+// gather_result    from rank 0    sequence, parts (by rank)
+// gather_failed    from rank 0    sequence, kind, text
+// gather_expired   to rank 0      name, call, text (how long it waited)
+// step_notice      from rank 0    as gather, rank, no parts: rank waits in this gather, the receiver has not joined it
+// refused          both           rank, call, text
+// mismatch         to rank 0      call, rank (the peer), text (own description), advice
+// query            from rank 0    call, sequence (of the question)
+// answer           to rank 0      sequence, text
+// abort            both           rank, kind, text
 enum class ControlType : uint16_t {
   heartbeat = 32,
   goodbye,

@@ -73,7 +73,7 @@ Rendezvous alone(const RendezvousOptions& options, const JobKey& job) {
 UniqueFd listen_where_told(const RendezvousOptions& options, SteadyTime deadline) {
   const HostPort meeting = parse_host_port(options.host_port);
   try {
-    const std::vector<std::string> literals = resolve(meeting.host, deadline);
+    const std::vector<std::string> literals = resolve(meeting.host, deadline, options.poll);
     return listen_on(listening_place(meeting, literals, options.address, this_network()));
   } catch (const Error& error) {
     ErrorParts parts = error.parts();

@@ -72,7 +72,7 @@ std::vector<Way> ways_to_root(const RendezvousOptions& options, const HostPort& 
   std::vector<Way> ways;
   try {
     const NetworkView network = this_network();
-    for (const std::string& literal : resolve(root.host, deadline)) {
+    for (const std::string& literal : resolve(root.host, deadline, options.poll)) {
       ways.push_back({literal, source_address(literal, options.address, network)});
     }
     return ways;

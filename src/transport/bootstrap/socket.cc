@@ -15,6 +15,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <system_error>
@@ -129,6 +130,7 @@ struct Resolution {
 // Where hosts are started together, a name may be known only a moment after the process that asks for it.
 constexpr std::chrono::seconds kNamePatience{5};
 constexpr std::chrono::milliseconds kNameInterval{250};
+constexpr std::chrono::milliseconds kPollInterval{50};  // for whoever waits to be interrupted
 
 void resolve_into(const std::string& host, SteadyTime deadline, Resolution& out) {
   const SteadyTime end = std::min(deadline, steady_now() + kNamePatience);
@@ -186,7 +188,7 @@ Accepted accept_from(int listener) {
   return {std::move(fd), HostPort{literal_of(address.get(), address.size_bytes), port_of(address)}.to_text()};
 }
 
-std::vector<std::string> resolve(const std::string& host, SteadyTime deadline) {
+std::vector<std::string> resolve(const std::string& host, SteadyTime deadline, const std::function<void()>& poll) {
   int error = 0;
   if (look_up(host, AI_NUMERICHOST, error)) return {host};
   // getaddrinfo() takes no deadline, so it runs on a thread that may be left behind with what it writes to.
@@ -199,7 +201,14 @@ std::vector<std::string> resolve(const std::string& host, SteadyTime deadline) {
                                       .advice = "raise the limit on threads (ulimit -u)"});
   }
   std::unique_lock lock(result->mutex);
-  if (!result->is_done_changed.wait_until(lock, deadline, [&] { return result->is_done; })) {
+  const auto is_done = [&] { return result->is_done; };
+  while (!result->is_done_changed.wait_until(lock, std::min(deadline, steady_now() + kPollInterval), is_done)) {
+    if (steady_now() < deadline) {
+      lock.unlock();
+      if (poll) poll();
+      lock.lock();
+      continue;
+    }
     throw Error(ErrorKind::deadline, {.what = fmt::format("the name {} was not resolved in time", host),
                                       .advice = "pass the address of rank 0's host as a number"});
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "base/unique_fd.h"
@@ -25,8 +26,9 @@ struct Accepted {
 Accepted accept_from(int listener);
 
 // Turns a name into literals, numeric ones at once. Throws Error(unavailable) when nobody knows the name, nor a few
-// seconds later, Error(deadline) when the resolver takes too long, Error(resource) when it can have no thread.
-std::vector<std::string> resolve(const std::string& host, SteadyTime deadline);
+// seconds later, Error(deadline) when the resolver takes too long, Error(resource) when it can have no thread, and what `poll`, called
+// meanwhile, throws.
+std::vector<std::string> resolve(const std::string& host, SteadyTime deadline, const std::function<void()>& poll = {});
 
 // One attempt: a connected socket, or a closed descriptor with the reason. Throws only for what no retry can mend.
 struct Connected {
