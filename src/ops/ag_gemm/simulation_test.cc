@@ -84,7 +84,7 @@ Arrivals direct_arrivals(const std::vector<int32_t>& layout, const Problem& p, c
     arrivals[{to.value, link}].push_back({chunk, expected_s[number], at_ns});
   };
   for (int32_t r = 0; r < ranks_of(layout); ++r) {
-    const std::vector<int64_t> pushed = ends_of(timed, r, "push"), landed = ends_of(timed, r, "wire");
+    const std::vector<int64_t> pushed = ends_of(timed, r, "push"), landed = ends_of(timed, r, "in flight");
     size_t pushes = 0, lands = 0;
     CopyWork copy;
     for (PushRole role(schedules[r]); role.next(copy); ++pushes) {
@@ -130,6 +130,19 @@ TEST(AgGemmSimulation, ChunksOverOneKindOfLinkArriveInTheOrderInWhichTheyAreExpe
     }
     EXPECT_GT(compared, 0) << testing::PrintToString(layout);
   }
+}
+
+TEST(AgGemmSimulation, ATraceCountsEachByteOfTheNetworkOnce) {
+  const TopologyTables topology = TopologyTables::from_layout({2, 1});
+  const Problem p = problem({8, 4, 16}, 512);
+  const PlanContext context{
+      .topology = topology.view(), .me = Rank{0}, .arena = small_arena(3), .machine = {}, .workers = 1};
+  int64_t bytes = 0;
+  for (const TraceEvent& e : simulate(p, small_plan(1), topology, context, true).trace) {
+    if (e.link == TraceLink::network) bytes += e.bytes;
+  }
+  const int64_t shards = (8 + 4 + 16) * 512 * 2, records = 4 * kWireUnitBytes;
+  EXPECT_EQ(bytes, shards + records) << "each shard crosses the one pair of nodes once, each record its pair of ranks";
 }
 
 // ---- what the planner says and what the simulator says ----

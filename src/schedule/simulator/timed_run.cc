@@ -208,20 +208,20 @@ class Clockwork {
                                   nic(nic_in_, m.command.peer.value, m.command.word).take(now_s_, on_link)) +
                          costs_.machine.network_latency_s;
     report_.link_bytes[static_cast<size_t>(TraceLink::network)] += bytes;
-    if (costs_.keeps_trace && bytes > 0) trace_message(m, bytes, end_s);
+    if (costs_.keeps_trace && bytes > 0) trace_message(m, end_s);
     return end_s;
   }
 
-  void trace_message(const Message& m, int64_t bytes, double end_s) {
+  void trace_message(const Message& m, double end_s) {
     const FlagLayout& flags = world_.program().arena.flags;
     TraceEvent t{.rank = m.from,
-                 .role = "wire",
+                 .role = "in flight",
                  .worker = static_cast<int32_t>(m.command.word % static_cast<uint32_t>(costs_.nics)),
                  .name = "record",
                  .source = m.from,
                  .t_begin_ns = to_ns(now_s_),
                  .t_end_ns = to_ns(end_s),
-                 .bytes = bytes,
+                 .bytes = 0,  // the sender's event has them
                  .link = TraceLink::network};
     if (!flags.is_begun(m.command.word)) {
       const int64_t chunk = int64_t{m.command.word} - 2 * int64_t{flags.ranks};
