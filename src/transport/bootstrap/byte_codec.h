@@ -4,6 +4,8 @@
 // or has bytes over, so that nothing read from a socket can walk past its buffer.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -49,6 +51,13 @@ class ByteReader {
   uint64_t u64() { return number(8); }
   int32_t i32() { return static_cast<int32_t>(u32()); }
   std::span<const std::byte> raw(size_t size_bytes);
+  template <size_t kBytes>
+  std::array<std::byte, kBytes> array() {
+    std::array<std::byte, kBytes> out;
+    const auto bytes = raw(kBytes);
+    std::copy(bytes.begin(), bytes.end(), out.begin());
+    return out;
+  }
   Bytes bytes();
   std::string text();
 

@@ -157,14 +157,6 @@ Received receive_packet(int socket, Packet& out) {
   return Received::packet;
 }
 
-template <size_t kBytes>
-std::array<std::byte, kBytes> read_array(ByteReader& in) {
-  std::array<std::byte, kBytes> out;
-  const auto bytes = in.raw(kBytes);
-  std::copy(bytes.begin(), bytes.end(), out.begin());
-  return out;
-}
-
 class Exchange {
  public:
   Exchange(const FdExchange& exchange, int own_fd, SteadyTime deadline)
@@ -226,8 +218,8 @@ class Exchange {
     Packet answer;
     if (!await(socket.get(), answer, reason)) return false;
     ByteReader reader(answer.bytes, "descriptor challenge");
-    keys.from_low = read_array<32>(reader);
-    if (!equal_in_constant_time(read_array<32>(reader), keys.proof("low"))) {
+    keys.from_low = reader.array<32>();
+    if (!equal_in_constant_time(reader.array<32>(), keys.proof("low"))) {
       throw Error(ErrorKind::mismatch,
                   {.what = fmt::format("what listens in the place of rank {} is of another job", low.value),
                    .where = where(exchange_)});
@@ -293,7 +285,7 @@ class Exchange {
   bool greet(Guest& guest, const Packet& packet) {
     ByteReader reader(packet.bytes, "descriptor hello");
     guest.keys.high = Rank(reader.i32());
-    guest.keys.from_high = read_array<32>(reader);
+    guest.keys.from_high = reader.array<32>();
     reader.finish();
     random_bytes(guest.keys.from_low);
     guest.has_said_hello = true;

@@ -5,14 +5,6 @@
 namespace tilewire {
 namespace {
 
-template <size_t kBytes>
-std::array<std::byte, kBytes> read_array(ByteReader& in) {
-  std::array<std::byte, kBytes> out;
-  const auto bytes = in.raw(kBytes);
-  std::copy(bytes.begin(), bytes.end(), out.begin());
-  return out;
-}
-
 void write_host(ByteWriter& out, const HostIdentity& host) {
   out.text(host.hostname).text(host.boot_id).text(host.network_namespace).text(host.override_id).i32(host.process_id);
 }
@@ -37,7 +29,7 @@ Hello Hello::unpack(std::span<const std::byte> in) {
   hello.protocol_version = reader.u32();
   hello.rank = Rank(reader.i32());
   if (hello.protocol_version != kProtocolVersion) return hello;
-  hello.challenge = read_array<32>(reader);
+  hello.challenge = reader.array<32>();
   reader.finish();
   return hello;
 }
@@ -51,9 +43,9 @@ RootChallenge RootChallenge::unpack(std::span<const std::byte> in) {
   RootChallenge out;
   out.protocol_version = reader.u32();
   if (out.protocol_version != kProtocolVersion) return out;
-  out.nonce = read_array<16>(reader);
-  out.challenge = read_array<32>(reader);
-  out.proof = read_array<32>(reader);
+  out.nonce = reader.array<16>();
+  out.challenge = reader.array<32>();
+  out.proof = reader.array<32>();
   reader.finish();
   return out;
 }
@@ -72,7 +64,7 @@ Join Join::unpack(std::span<const std::byte> in) {
   join.rank = Rank(reader.i32());
   join.world_size = reader.i32();
   const bool has_nonce = reader.u8() != 0;
-  const Nonce nonce = read_array<16>(reader);
+  const Nonce nonce = reader.array<16>();
   if (has_nonce) join.expected_nonce = nonce;
   join.library_version = reader.text();
   join.agreed_options = reader.text();
@@ -118,7 +110,7 @@ Sealed Sealed::unpack(std::span<const std::byte> in) {
   ByteReader reader(in, "sealed");
   Sealed out;
   out.content = reader.bytes();
-  out.proof = read_array<32>(reader);
+  out.proof = reader.array<32>();
   reader.finish();
   return out;
 }

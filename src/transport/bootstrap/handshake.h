@@ -30,6 +30,8 @@ inline constexpr size_t kMaxHandshakeBytes = size_t{64} << 10;  // of a message 
 inline constexpr size_t kMaxVerdictBytes = size_t{16} << 20;    // of a message from rank 0
 
 enum class HandshakeType : uint16_t { hello = 1, challenge, join, denial, waiting, give_up, verdict };
+// As a message carries it.
+constexpr uint16_t type_of(HandshakeType type) { return static_cast<uint16_t>(type); }
 
 using Challenge = std::array<std::byte, 32>;
 

@@ -62,8 +62,8 @@ struct Rendezvous {
 };
 
 // Blocks until all ranks have come. Throws, beyond what is said above: Error(resource) when the port is in use (naming
-// it), Error(invalid_argument) for a bad rank, world size or address, Error(unavailable) at once when nobody knows the
-// name in host_port or, on rank 0, when it means another host, Error(peer_lost) when a rank that had come went
+// it), Error(invalid_argument) for a bad rank, world size or address, Error(unavailable) when nobody knows the name in
+// host_port, nor a few seconds later, and at once on rank 0 when it means another host, Error(peer_lost) when a rank that had come went
 // away again. Blocks at most connect_deadline and one second. Leaves nothing open when it throws.
 Rendezvous rendezvous(const RendezvousOptions& options);
 

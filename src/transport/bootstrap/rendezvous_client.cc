@@ -15,8 +15,6 @@ constexpr std::chrono::milliseconds kLastRetry{250};
 constexpr std::chrono::milliseconds kPollPeriod{100};
 constexpr std::chrono::seconds kAttemptLimit{3};  // one connect or one answer; a host that drops packets gives none
 
-uint16_t type_of(HandshakeType type) { return static_cast<uint16_t>(type); }
-
 // One address of rank 0, and the own one that connections to it come from ("": as the system chooses).
 struct Way {
   std::string literal;

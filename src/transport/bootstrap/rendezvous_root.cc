@@ -19,8 +19,6 @@ constexpr std::chrono::seconds kVerdictLimit{1};
 constexpr size_t kMaxClaimChars = 300;
 constexpr size_t kMaxPending = 512;  // the oldest connection that has proved nothing makes room
 
-uint16_t type_of(HandshakeType type) { return static_cast<uint16_t>(type); }
-
 // What somebody unknown said, fit for an error text.
 std::string printable(const Bytes& bytes) {
   std::string text = to_text(bytes).substr(0, kMaxClaimChars);
