@@ -1,5 +1,6 @@
 // The parts of base that GPU code uses, compiled by nvcc: byte math and ids, at compile time, on the host and on a GPU.
 #include "base/bytes.h"
+#include "base/device_test.cuh"
 #include "base/ids.h"
 
 #include <cstdio>
@@ -16,16 +17,13 @@ __global__ void byte_math(int64_t value, int64_t* results) {
   results[3] = tilewire::Chunk(7) < tilewire::Chunk(8) ? 1 : 0;
 }
 
-constexpr int kSkipped = 77;
-
 }  // namespace
 
 int main() {
   const int64_t value = (int64_t{5} << 32) + 1;
   const int64_t expected[4] = {(int64_t{5} << 20) + 1, (int64_t{5} << 32) + 4096, 0, 1};
   if (tilewire::div_up(value, 4096) != expected[0] || tilewire::round_up(value, 4096) != expected[1]) return 1;
-  int devices = 0;
-  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return kSkipped;
+  if (!tilewire::has_gpu()) return tilewire::kSkipped;
   int64_t* results = nullptr;
   if (cudaMallocManaged(&results, sizeof(expected)) != cudaSuccess) return 1;
   byte_math<<<1, 1>>>(value, results);

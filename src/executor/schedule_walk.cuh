@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/device_test.cuh"
 #include "executor/plan_parts.h"
 #include "schedule/device_walk.cuh"
 #include "schedule/topology_tables.h"
@@ -23,7 +24,7 @@ struct WalkOutcome {
 template <class Tables, class Problem, class Choice, class OnDevice>
 WalkOutcome walk_on_device(const std::vector<int32_t>& layout, const Problem& problem, const Choice& choice,
                            const OnDevice& on_device) {
-  if (!has_gpu()) return {kWalkSkipped, "no GPU: compiled only"};
+  if (!has_gpu()) return {kSkipped, "no GPU: compiled only"};
   const TopologyTables topology = TopologyTables::from_layout(layout);
   for (int32_t r = 0; r < topology.view().ranks; ++r) {
     const PlanContext context{.topology = topology.view(),

@@ -16,8 +16,6 @@
 
 namespace tilewire {
 
-inline constexpr int kWalkSkipped = 77;  // no GPU
-
 struct WalkHash {
   uint64_t value = 0xcbf29ce484222325u;
   TILEWIRE_HD constexpr void add(uint64_t v) { value = (value ^ v) * 0x100000001b3u; }
@@ -86,11 +84,6 @@ inline Topology to_device(Topology t) {
   t.node_first = to_device(t.node_first, static_cast<size_t>(t.nodes) + 1);
   t.rank_in_node = to_device(t.rank_in_node, ranks);
   return t;
-}
-
-inline bool has_gpu() {
-  int devices = 0;
-  return cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0;
 }
 
 // "" when the GPU walks as the host does, else what each saw. `on_device` is `s` with its tables on the GPU.

@@ -5,7 +5,9 @@
 // push. Virtual nodes of 2 and 4 ranks on SMs / ranks each, all at once, against cuBLAS on as many SMs a rank that
 // finds its data gathered. That shows the cost of the roles beside each other and of waiting; it shows nothing of links
 // between GPUs, and all ranks share one memory, one cache and one power limit.
+#include "bench_rows.cuh"
 #include "gemm_check.cuh"
+#include "gpu_program.cuh"
 #include "virtual_node.cuh"
 
 #include "device/tile/tile_launch.cuh"
@@ -17,7 +19,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <functional>
 #include <stdexcept>
 #include <string>
@@ -25,33 +26,19 @@
 namespace tilewire {
 namespace {
 
-constexpr int kSkipped = 77;
-constexpr int kRounds = 7;
-constexpr double kBlockUs = 6000;
+constexpr Turns kTurns{.rounds = 7, .block_us = 6000, .least = 5, .most = 60};
 constexpr uint64_t kTimeoutNs = 2'000'000'000;
 using Bf16 = __nv_bfloat16;
 
-struct Size {
-  int64_t rows, cols, depth;  // of all ranks together; cols of each
-};
-constexpr Size kSizes[] = {{8192, 8192, 8192}, {8192, 3584, 8192},  {8192, 4096, 4096}, {2048, 8192, 8192},
-                           {4096, 4096, 4096}, {8192, 28672, 1024}, {8192, 4096, 512}};
-constexpr Size kNodeSizes[] = {{8192, 8192, 8192}, {8192, 4096, 4096}, {2048, 4096, 8192}, {8192, 4096, 1024}};
-
-struct Row {
-  std::string shape, form;
-  double ours_us, baseline_us, ratio, low, high;
-};
-
-double median(std::vector<double> v) {
-  std::nth_element(v.begin(), v.begin() + static_cast<int64_t>(v.size() / 2), v.end());
-  return v[v.size() / 2];
-}
+// Rows of all ranks together, columns of each.
+constexpr BenchSize kSizes[] = {{8192, 8192, 8192}, {8192, 3584, 8192},  {8192, 4096, 4096}, {2048, 8192, 8192},
+                                {4096, 4096, 4096}, {8192, 28672, 1024}, {8192, 4096, 512}};
+constexpr BenchSize kNodeSizes[] = {{8192, 8192, 8192}, {8192, 4096, 4096}, {2048, 4096, 8192}, {8192, 4096, 1024}};
 
 // All ranks of a node with the same shape, and cuBLAS for each.
 class Bench {
  public:
-  Bench(const Size& size, int32_t ranks, int32_t push_ctas, int32_t raster_rows)
+  Bench(const BenchSize& size, int32_t ranks, int32_t push_ctas, int32_t raster_rows)
       : size_(size), node_(ranks, 256, size.rows * size.depth * 2, 1), whole_(size.rows * size.depth) {
     const std::vector<int64_t> rows(static_cast<size_t>(ranks), size.rows / ranks);
     const ag_gemm::Problem problem{.rows = rows, .k = size.depth, .dtype = DataType::bf16, .cols = {size.cols}};
@@ -79,30 +66,14 @@ class Bench {
     for (cublasHandle_t handle : handles_) cublasDestroy(handle);
   }
 
-  Row measure() {
-    const auto fused = [&] { launch_fused(); };
-    const auto cublas = [&] { launch_cublas(); };
-    const double guess_us = (time_us(2, cublas), time_us(3, cublas));
-    const int count = std::clamp(static_cast<int>(kBlockUs / guess_us), 5, 60);
-    std::vector<double> ours, theirs, ratios;
-    for (int round = -1; round < kRounds; ++round) {
-      const double baseline = time_us(count, cublas), mine = time_us(count, fused);
-      if (round < 0) continue;
-      ours.push_back(mine);
-      theirs.push_back(baseline);
-      ratios.push_back(baseline / mine);
-    }
+  BenchRow measure() {
+    const auto cublas_us = [&](int count) { return time_us(count, [&] { launch_cublas(); }); };
+    const auto fused_us = [&](int count) { return time_us(count, [&] { launch_fused(); }); };
+    const Comparison found = compare_in_turns(kTurns, cublas_us, fused_us);
     for (int32_t r = 0; r < node_.ranks(); ++r) {
       if (node_.fault(r).state != FaultRecord::kNone) throw std::runtime_error("a wait expired in the bench");
     }
-    const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
-    return {std::to_string(size_.rows) + "x" + std::to_string(size_.cols) + "x" + std::to_string(size_.depth),
-            kernels_[0].form().name,
-            median(ours),
-            median(theirs),
-            median(ratios),
-            *low,
-            *high};
+    return {size_.text(), kernels_[0].form().name, found};
   }
 
  private:
@@ -140,7 +111,7 @@ class Bench {
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() / count;
   }
 
-  Size size_;
+  BenchSize size_;
   VirtualNode node_;
   DeviceBuffer<Bf16> whole_;
   std::vector<ag_gemm::FusedKernel> kernels_;
@@ -149,47 +120,30 @@ class Bench {
   Epoch epoch_ = 0;
 };
 
-void print(const Row& r) {
+void print(const BenchRow& r) {
   std::printf("%-44s %-20s %9.1f us   cuBLAS %9.1f us   ratio %.3f (%.3f to %.3f)\n", r.shape.c_str(), r.form.c_str(),
-              r.ours_us, r.baseline_us, r.ratio, r.low, r.high);
+              r.found.ours_us, r.found.baseline_us, r.found.ratio, r.found.low, r.found.high);
   std::fflush(stdout);
 }
 
-void write_json(const std::string& path, const char* commit, const char* date, const std::vector<Row>& rows) {
-  std::ofstream out(path);
-  out << "{\n  \"commit\": \"" << commit << "\",\n  \"date\": \"" << date
-      << "\",\n  \"machine\": \"1x NVIDIA H200\",\n  \"rows\": [\n";
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const Row& r = rows[i];
-    char line[512];
-    std::snprintf(line, sizeof(line),
-                  "    {\"bench\": \"fused_virtual_node\", \"op\": \"ag_gemm\", \"shape\": \"%s\", \"form\": \"%s\", "
-                  "\"ours\": %.2f, "
-                  "\"baseline\": %.2f, \"baseline_name\": \"cublasGemmEx\", \"unit\": \"us\", \"ratio\": %.4f, "
-                  "\"ratio_low\": %.4f, \"ratio_high\": %.4f}",
-                  r.shape.c_str(), r.form.c_str(), r.ours_us, r.baseline_us, r.ratio, r.low, r.high);
-    out << line << (i + 1 < rows.size() ? ",\n" : "\n");
-  }
-  out << "  ]\n}\n";
-}
-
 int run(int count, char** words) {
-  std::vector<Row> rows;
+  const BenchFile file{"fused_virtual_node", "cublasGemmEx, data gathered beforehand"};
+  std::vector<BenchRow> rows;
   struct Split {
     int32_t push_ctas, raster_rows;
   };
-  const auto add = [&](const Size& size, int32_t ranks, Split split) {
+  const auto add = [&](const BenchSize& size, int32_t ranks, Split split) {
     rows.push_back(Bench(size, ranks, split.push_ctas, split.raster_rows).measure());
     rows.back().shape += ", ranks " + std::to_string(ranks) + ", push " + std::to_string(split.push_ctas) +
                          ", raster " + std::to_string(split.raster_rows);
     print(rows.back());
-    if (count >= 4) write_json(words[1], words[2], words[3], rows);
+    if (count >= 4) write_json(words[1], words[2], words[3], file, rows);
   };
-  for (const Size& size : kSizes) {
+  for (const BenchSize& size : kSizes) {
     for (const Split split : {Split{4, 2}, Split{4, 8}, Split{8, 4}}) add(size, 1, split);
   }
   for (const int32_t ranks : {2, 4}) {
-    for (const Size& size : kNodeSizes) {
+    for (const BenchSize& size : kNodeSizes) {
       for (const Split split : {Split{2, 1}, Split{4, 1}, Split{4, 4}}) add(size, ranks, split);
     }
   }
@@ -200,13 +154,6 @@ int run(int count, char** words) {
 }  // namespace tilewire
 
 int main(int count, char** words) {
-  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
-  if (!tilewire::has_gpu()) return tilewire::kSkipped;
-  try {
-    return tilewire::run(count, words);
-  } catch (const std::exception& e) {
-    std::printf("FAILED: %s\n", e.what());
-    return 1;
-  }
+  tilewire::prepare_for_waiting_kernels();
+  return tilewire::run_gpu_program([&] { return tilewire::run(count, words); });
 }

@@ -1,6 +1,7 @@
 // The fused AllGather+GEMM on virtual nodes of 1, 2 and 4 ranks: every element of every call bit for bit, and the ways
 // in which a call ends early. ag_gemm_gpu_test [PART OF A NAME]
 #include "fused_case.cuh"
+#include "gpu_program.cuh"
 
 #include <tilewire/error.h>
 
@@ -10,19 +11,9 @@
 namespace tilewire {
 namespace {
 
-constexpr int kSkipped = 77;
 constexpr uint64_t kPatienceNs = 2'000'000'000;
 constexpr int kUnwritten = 0x11;  // no NaN, so that unfinished output can be told from what nobody wrote
 constexpr Epoch kWrap = (Epoch{1} << 32) - 3;
-
-int failures = 0;
-
-void expect(bool is_true, const char* claim) {
-  if (is_true) return;
-  ++failures;
-  std::printf("NOT TRUE: %s\n", claim);
-  std::fflush(stdout);
-}
 
 std::vector<FusedSize> sizes() {
   const std::vector<int64_t> four{300, 0, 517, 130};
@@ -241,22 +232,13 @@ int run(const std::string& part) {
     test_refusals();
     test_sizes("two ranks");  // the context works after faults
   }
-  std::printf("%d claims are not true\n", failures);
-  return failures == 0 ? 0 : 1;
+  return verdict_of_claims();
 }
 
 }  // namespace
 }  // namespace tilewire
 
 int main(int count, char** words) {
-  // Kernels that wait for each other: nothing may be loaded, and no stream may share a queue, while they run.
-  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
-  if (!tilewire::has_gpu()) return tilewire::kSkipped;
-  try {
-    return tilewire::run(count > 1 ? words[1] : "");
-  } catch (const std::exception& e) {
-    std::printf("FAILED: %s\n", e.what());
-    return 1;
-  }
+  tilewire::prepare_for_waiting_kernels();
+  return tilewire::run_gpu_program([&] { return tilewire::run(count > 1 ? words[1] : ""); });
 }

@@ -11,11 +11,6 @@
 
 namespace tilewire {
 
-inline bool has_gpu() {
-  int devices = 0;
-  return cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0;
-}
-
 template <class T>
 class DeviceBuffer {
  public:

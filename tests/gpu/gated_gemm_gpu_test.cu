@@ -1,13 +1,13 @@
 // The GEMM behind flags: rows of A that arrive while it runs, and rows that never come.
 #include "gated_gemm.cuh"
 #include "gemm_check.cuh"
+#include "gpu_program.cuh"
 
 #include <cstdio>
 
 namespace tilewire {
 namespace {
 
-constexpr int kSkipped = 77;
 constexpr Epoch kEpoch = (Epoch{1} << 32) + 2;
 constexpr int kMessengers = 8;
 
@@ -48,14 +48,6 @@ class Watch {
   DeviceBuffer<uint64_t> abort_word_{1};
 };
 
-int failures = 0;
-
-void expect(bool is_true, const char* form, const char* claim) {
-  if (is_true) return;
-  ++failures;
-  std::printf("NOT TRUE of %s: %s\n", form, claim);
-}
-
 bool is_right(const GemmFindings& found) {
   const uint32_t bits = static_cast<uint32_t>(found.worst >> 32);
   float error;
@@ -84,8 +76,9 @@ void test_rows_that_arrive(const FormNumbers& form) {
                                                     form.work_rows(), flags.data());
     launch_gated(gemm, watch.limits(2'000'000'000), flags.data(), streams[1]);
     check_cuda(cudaDeviceSynchronize(), "running the gated GEMM");
-    expect(is_right(data.check(Content::random)), form.name, "rows that arrive late are multiplied as they arrive");
-    expect(watch.fault().state == FaultRecord::kNone, form.name, "no wait expires when all rows come");
+    expect(is_right(data.check(Content::random)),
+           std::string(form.name) + ": rows that arrive late are multiplied as they arrive");
+    expect(watch.fault().state == FaultRecord::kNone, std::string(form.name) + ": no wait expires when all rows come");
   }
   for (auto& stream : streams) cudaStreamDestroy(stream);
 }
@@ -123,11 +116,11 @@ void test_rows_that_never_come(const FormNumbers& form) {
       }
     }
   }
-  expect(not_nan == 0, form.name, "output whose rows never came is NaN");
-  expect(neither == 0, form.name, "all other output is right, or NaN where its CTA had given up");
+  expect(not_nan == 0, std::string(form.name) + ": output whose rows never came is NaN");
+  expect(neither == 0, std::string(form.name) + ": all other output is right, or NaN where its CTA had given up");
   expect(watch.fault().state == FaultRecord::kComplete && watch.fault().word == kMissing &&
              watch.fault().role == kGatedRole && watch.fault().seen == kEpoch - 1,
-         form.name, "the record names the flag that never came");
+         std::string(form.name) + ": the record names the flag that never came");
 }
 
 int run() {
@@ -135,19 +128,10 @@ int run() {
     test_rows_that_arrive(form);
     test_rows_that_never_come(form);
   }
-  std::printf("%d claims are not true\n", failures);
-  return failures == 0 ? 0 : 1;
+  return verdict_of_claims();
 }
 
 }  // namespace
 }  // namespace tilewire
 
-int main() {
-  if (!tilewire::has_gpu()) return tilewire::kSkipped;
-  try {
-    return tilewire::run();
-  } catch (const std::exception& e) {
-    std::printf("FAILED: %s\n", e.what());
-    return 1;
-  }
-}
+int main() { return tilewire::run_gpu_program(tilewire::run); }

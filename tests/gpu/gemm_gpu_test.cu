@@ -1,6 +1,7 @@
 // Every form of the GEMM, both layouts of B and both element types over many shapes, against sums in fp64, on poisoned
 // outputs with poison between and behind the rows.
 #include "gemm_check.cuh"
+#include "gpu_program.cuh"
 
 #include <tilewire/error.h>
 
@@ -9,8 +10,6 @@
 
 namespace tilewire {
 namespace {
-
-constexpr int kSkipped = 77;
 
 struct Size {
   int64_t rows, cols, depth;
@@ -140,12 +139,4 @@ int run() {
 }  // namespace
 }  // namespace tilewire
 
-int main() {
-  if (!tilewire::has_gpu()) return tilewire::kSkipped;
-  try {
-    return tilewire::run();
-  } catch (const std::exception& e) {
-    std::printf("FAILED: %s\n", e.what());
-    return 1;
-  }
-}
+int main() { return tilewire::run_gpu_program(tilewire::run); }

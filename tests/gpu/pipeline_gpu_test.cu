@@ -1,6 +1,7 @@
 // The pipeline object alone: one thread that fills, four warps that read, over many rounds, with delays on either side,
 // so that a phase or a stage that is off by one shows as a wrong or a torn value.
 #include "device_buffer.cuh"
+#include "gpu_program.cuh"
 
 #include "device/ptx/control.cuh"
 #include "device/ptx/tma.cuh"
@@ -11,7 +12,6 @@
 namespace tilewire {
 namespace {
 
-constexpr int kSkipped = 77;
 constexpr int kStages = 3;
 constexpr int kWarps = 4;
 constexpr int kStageWords = 128;
@@ -121,12 +121,4 @@ int run() {
 }  // namespace
 }  // namespace tilewire
 
-int main() {
-  if (!tilewire::has_gpu()) return tilewire::kSkipped;
-  try {
-    return tilewire::run();
-  } catch (const std::exception& e) {
-    std::printf("FAILED: %s\n", e.what());
-    return 1;
-  }
-}
+int main() { return tilewire::run_gpu_program(tilewire::run); }

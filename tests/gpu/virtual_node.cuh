@@ -8,10 +8,18 @@
 #include "ops/ag_gemm/device_launch.cuh"
 #include "schedule/topology_tables.h"
 
+#include <cstdlib>
 #include <memory>
 #include <vector>
 
 namespace tilewire {
+
+// Before the first call of CUDA: kernels will wait for each other, so nothing may be loaded, and no stream may share a
+// queue, while they run.
+inline void prepare_for_waiting_kernels() {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 1);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+}
 
 class VirtualNode {
  public:

@@ -1,6 +1,7 @@
 // Publish and consume between CTAs through the copy engine, and the ways out of a wait: deadline, abort, and that a
 // kernel which gave up ends by itself and leaves the context usable.
 #include "device_buffer.cuh"
+#include "gpu_program.cuh"
 
 #include "device/sync/pipeline.cuh"
 #include "device/sync/wait.cuh"
@@ -11,7 +12,6 @@
 namespace tilewire {
 namespace {
 
-constexpr int kSkipped = 77;
 constexpr int kThreads = 128;
 constexpr int kMessageWords = 4096;
 constexpr int kPairs = 32;
@@ -113,14 +113,6 @@ struct Watch {
   }
 };
 
-int failures = 0;
-
-void expect(bool is_true, const char* claim) {
-  if (is_true) return;
-  ++failures;
-  std::printf("NOT TRUE: %s\n", claim);
-}
-
 void test_exchange(Epoch first) {
   Watch watch;
   DeviceBuffer<uint32_t> messages(kPairs * kMessageWords);
@@ -187,19 +179,10 @@ int run() {
   test_abort();
   test_one_record();
   test_exchange(1);  // the context works after faults
-  std::printf("%d claims are not true\n", failures);
-  return failures == 0 ? 0 : 1;
+  return verdict_of_claims();
 }
 
 }  // namespace
 }  // namespace tilewire
 
-int main() {
-  if (!tilewire::has_gpu()) return tilewire::kSkipped;
-  try {
-    return tilewire::run();
-  } catch (const std::exception& e) {
-    std::printf("FAILED: %s\n", e.what());
-    return 1;
-  }
-}
+int main() { return tilewire::run_gpu_program(tilewire::run); }
