@@ -12,11 +12,12 @@
 namespace tilewire {
 namespace {
 
-constexpr int64_t kPageBytes = 4096;
+constexpr int64_t kMaxUserAlignmentBytes = 4096;
 
-void check_stride(const char* name, int64_t bytes, int64_t least_bytes) {
+void check_stride(const char* name, int64_t bytes, int64_t least_bytes, int64_t page_bytes) {
   TILEWIRE_CHECK_GE(bytes, least_bytes, ErrorKind::invalid_argument, "stride of the {} area in an arena layout", name);
-  TILEWIRE_CHECK_EQ(bytes % kPageBytes, 0, ErrorKind::invalid_argument, "stride of the {} area is {}", name, bytes);
+  TILEWIRE_CHECK_EQ(bytes % page_bytes, 0, ErrorKind::invalid_argument,
+                    "stride of the {} area is {}, pages of this memory are {} bytes", name, bytes, page_bytes);
 }
 
 void check_area(const std::string& where, const char* name, int64_t asked, int64_t stride, const char* option) {
@@ -31,13 +32,19 @@ void check_area(const std::string& where, const char* name, int64_t asked, int64
 
 }  // namespace
 
-Arena::Arena(const ArenaConfig& config)
-    : rank_(config.rank), layout_(config.layout), peers_(static_cast<size_t>(std::max(config.layout.flags.ranks, 0))) {
+Arena::Arena(const ArenaConfig& config, int64_t page_bytes)
+    : rank_(config.rank),
+      layout_(config.layout),
+      page_bytes_(page_bytes),
+      peers_(static_cast<size_t>(std::max(config.layout.flags.ranks, 0))) {
   TILEWIRE_CHECK_GE(rank_.value, 0, ErrorKind::invalid_argument, "rank of an arena");
   TILEWIRE_CHECK_LT(rank_.value, layout_.flags.ranks, ErrorKind::invalid_argument, "rank of an arena");
   check_limits(layout_);
-  check_stride("half", layout_.half_stride_bytes, layout_.data_offset());
-  check_stride("user", layout_.user_stride_bytes, 0);
+  TILEWIRE_CHECK(page_bytes_ > 0 && ArenaLayout::kAreaAlignmentBytes % page_bytes_ == 0, ErrorKind::unavailable,
+                 "memory in pages of {} bytes does not fit areas that begin at multiples of {}", page_bytes_,
+                 ArenaLayout::kAreaAlignmentBytes);
+  check_stride("half", layout_.half_stride_bytes, layout_.data_offset(), page_bytes_);
+  check_stride("user", layout_.user_stride_bytes, 0, page_bytes_);
 }
 
 std::string Arena::where() const { return fmt::format("rank {}, arena", rank_); }
@@ -50,9 +57,14 @@ std::byte* Arena::peer(Rank p) const {
 
 void Arena::set_peer(Rank p, std::byte* base) { peers_[static_cast<size_t>(p.value)] = base; }
 
-void Arena::start(std::byte* base, const ArenaConfig& config) {
+void Arena::drop_export(ArenaRange range) noexcept {
+  std::erase_if(exports_, [range](const ArenaExport& e) { return e.range == range; });
+}
+
+void Arena::start(std::byte* base, const ArenaConfig& config, std::byte* control) {
   base_ = base;
-  const ArenaRange flags{0, layout_.flag_bytes()};
+  control_ = control != nullptr ? control : base;
+  const ArenaRange flags{0, round_up(layout_.flag_bytes(), page_bytes_)};
   ranges_.push_back(flags);
   commit(flags);
   // The records of all ranks lie in the halves even when no call needs more.
@@ -67,8 +79,8 @@ void Arena::check_growth(int64_t half_bytes, int64_t user_bytes) const {
 
 void Arena::grow(int64_t half_bytes, int64_t user_bytes) {
   check_growth(half_bytes, user_bytes);
-  const int64_t new_half = std::max(half_bytes_, round_up(half_bytes, kPageBytes));
-  const int64_t new_user = std::max(user_bytes_, round_up(user_bytes, kPageBytes));
+  const int64_t new_half = std::max(half_bytes_, round_up(half_bytes, page_bytes_));
+  const int64_t new_user = std::max(user_bytes_, round_up(user_bytes, page_bytes_));
   const std::array<ArenaRange, 3> added = {ArenaRange{layout_.half_offset(0) + half_bytes_, new_half - half_bytes_},
                                            ArenaRange{layout_.half_offset(1) + half_bytes_, new_half - half_bytes_},
                                            ArenaRange{layout_.user_offset() + user_bytes_, new_user - user_bytes_}};
@@ -100,8 +112,8 @@ void Arena::map_peer(Rank p, ArenaRange range, UniqueFd fd) {
 
 std::byte* Arena::allocate_user(int64_t bytes, int64_t alignment) {
   TILEWIRE_CHECK_GE(bytes, 0, ErrorKind::invalid_argument, "bytes of the user area");
-  TILEWIRE_CHECK(is_power_of_two(alignment) && alignment <= kPageBytes, ErrorKind::invalid_argument,
-                 "alignment {} is no power of two up to {}", alignment, kPageBytes);
+  TILEWIRE_CHECK(is_power_of_two(alignment) && alignment <= kMaxUserAlignmentBytes, ErrorKind::invalid_argument,
+                 "alignment {} is no power of two up to {}", alignment, kMaxUserAlignmentBytes);
   const std::lock_guard lock(user_mutex_);
   if (is_closed_) throw Error(ErrorKind::closed, {.what = "the arena is closed", .where = where()});
   const std::optional<int64_t> offset = user_.allocate(bytes, alignment);
@@ -133,10 +145,10 @@ void Arena::free_user(std::byte* pointer) {
 
 int64_t Arena::user_bytes_for(int64_t bytes, int64_t alignment) const {
   check_area(where(), "user", bytes, layout_.user_stride_bytes, "TILEWIRE_USER_ARENA_RESERVE_BYTES");
-  TILEWIRE_CHECK(is_power_of_two(alignment) && alignment <= kPageBytes, ErrorKind::invalid_argument,
-                 "alignment {} is no power of two up to {}", alignment, kPageBytes);
+  TILEWIRE_CHECK(is_power_of_two(alignment) && alignment <= kMaxUserAlignmentBytes, ErrorKind::invalid_argument,
+                 "alignment {} is no power of two up to {}", alignment, kMaxUserAlignmentBytes);
   const std::lock_guard lock(user_mutex_);
-  return round_up(user_.size_for(bytes, alignment), kPageBytes);
+  return round_up(user_.size_for(bytes, alignment), page_bytes_);
 }
 
 int64_t Arena::user_area_offset(const void* pointer) const {
@@ -175,6 +187,7 @@ void Arena::release_own() noexcept {
   is_unmapped_ = true;
   unmap_own();
   base_ = nullptr;
+  control_ = nullptr;
 }
 
 }  // namespace tilewire

@@ -3,7 +3,7 @@
 //
 // This class keeps the books: what is committed, what the NIC has to register, who got which part of the user area.
 // What the memory is made of is a subclass: host memory shared between processes (MemfdArena), plain memory shared
-// between threads (ThreadArena), device memory.
+// between threads (ThreadArena), GPU memory shared between processes (CudaArena).
 //
 // Thread-safety: base, peer, layout and rank may be called from any thread at any time before close(); allocate_user,
 // free_user and user_bytes_for from any thread at any time; everything else by one thread while no call is in flight.
@@ -23,7 +23,7 @@
 
 namespace tilewire {
 
-// Bytes [begin, begin + bytes) from the base of an arena; page-aligned.
+// Bytes [begin, begin + bytes) from the base of an arena; whole pages of its memory (Arena::page_bytes).
 struct ArenaRange {
   int64_t begin_bytes = 0;
   int64_t bytes = 0;
@@ -52,8 +52,14 @@ class Arena {
 
   Rank rank() const { return rank_; }
   const ArenaLayout& layout() const { return layout_; }
-  // First byte of the own arena, here.
+  // First byte of the own arena, here. Only a GPU may touch it when is_host_accessible() is false.
   std::byte* base() const { return base_; }
+  virtual bool is_host_accessible() const { return true; }
+  // The control page (abort word, bell, `sent`) that the host side of this rank uses: what memory/words.h calls `base`
+  // in its functions for these. The first page of base() where the host can touch it, else a page of its own.
+  std::byte* control() const { return control_; }
+  // Memory is committed in multiples of this.
+  int64_t page_bytes() const { return page_bytes_; }
   // First byte of the arena of `p`, here; nullptr for a rank whose memory is not mapped (another node). The own rank
   // gives base().
   std::byte* peer(Rank p) const;
@@ -96,16 +102,22 @@ class Arena {
   static constexpr int64_t kUserAlignmentBytes = 256;
 
  protected:
-  // Throws Error(resource) when the layout does not fit the wire, Error(invalid_argument) when it makes no sense.
-  explicit Arena(const ArenaConfig& config);
+  static constexpr int64_t kHostPageBytes = 4096;
+
+  // Throws Error(resource) when the layout does not fit the wire, Error(invalid_argument) when it makes no sense or its
+  // strides are not multiples of `page_bytes`, Error(unavailable) when that is no divisor of
+  // ArenaLayout::kAreaAlignmentBytes.
+  explicit Arena(const ArenaConfig& config, int64_t page_bytes = kHostPageBytes);
 
   // A subclass ends its constructor with start(): `base` is the reserved range. Commits the flag area and the first
-  // bytes of the others. Throws as grow() does.
-  void start(std::byte* base, const ArenaConfig& config);
+  // bytes of the others. Throws as grow() does. `control`: see control(); nullptr for base.
+  void start(std::byte* base, const ArenaConfig& config, std::byte* control = nullptr);
   // A subclass' destructor begins with finish(): close(), and whatever is still mapped goes.
   void finish() noexcept;
   // For start() and commit(): more exports.
   void add_export(ArenaExport e) { exports_.push_back(e); }
+  // For uncommit(): the export of a range that is gone.
+  void drop_export(ArenaRange range) noexcept;
   void set_peer(Rank p, std::byte* base);
   // "rank 3, arena": for errors.
   std::string where() const;
@@ -127,7 +139,9 @@ class Arena {
 
   Rank rank_;
   ArenaLayout layout_;
+  int64_t page_bytes_;
   std::byte* base_ = nullptr;
+  std::byte* control_ = nullptr;
   std::vector<std::byte*> peers_;
   int64_t half_bytes_ = 0;
   int64_t user_bytes_ = 0;

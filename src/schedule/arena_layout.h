@@ -52,6 +52,10 @@ struct ArenaLayout {
   int64_t half_stride_bytes = 0;
   int64_t user_stride_bytes = 0;
 
+  // The areas behind the flags begin at multiples of this when their strides are multiples: GPU memory is mapped in such
+  // pieces, host memory in smaller ones.
+  static constexpr int64_t kAreaAlignmentBytes = int64_t{2} << 20;
+
   TILEWIRE_HD static constexpr int64_t round_page(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
   TILEWIRE_HD constexpr int64_t word_offset(uint32_t word) const {
@@ -61,9 +65,14 @@ struct ArenaLayout {
   TILEWIRE_HD constexpr int64_t flag_bytes() const {
     return round_page(ControlPage::kBytes + flags.words() * int64_t{sizeof(uint64_t)});
   }
+  TILEWIRE_HD constexpr int64_t flag_stride_bytes() const {
+    return (flag_bytes() + kAreaAlignmentBytes - 1) / kAreaAlignmentBytes * kAreaAlignmentBytes;
+  }
   TILEWIRE_HD static constexpr int half_of(Epoch e) { return static_cast<int>(e & 1); }
-  TILEWIRE_HD constexpr int64_t half_offset(Epoch e) const { return flag_bytes() + half_of(e) * half_stride_bytes; }
-  TILEWIRE_HD constexpr int64_t user_offset() const { return flag_bytes() + 2 * half_stride_bytes; }
+  TILEWIRE_HD constexpr int64_t half_offset(Epoch e) const {
+    return flag_stride_bytes() + half_of(e) * half_stride_bytes;
+  }
+  TILEWIRE_HD constexpr int64_t user_offset() const { return flag_stride_bytes() + 2 * half_stride_bytes; }
   TILEWIRE_HD constexpr int64_t total_bytes() const { return user_offset() + user_stride_bytes; }
 
   // Offsets inside a half: the records of all ranks (own one at its own index: it is also what is sent), then op data.

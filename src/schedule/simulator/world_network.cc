@@ -185,7 +185,7 @@ void World::land_data(Message& m) {
   const MemoryRange to{m.command.peer, SimArea::half, static_cast<int64_t>(m.command.dst_unit) * kWireUnitBytes, bytes};
   Place place;
   if (!locate(to, m.posted_call, -1, place)) return;
-  const int64_t user_src = program_->arena.user_offset() - program_->arena.flag_bytes() +
+  const int64_t user_src = program_->arena.user_offset() - program_->arena.half_offset(0) +
                            static_cast<int64_t>(m.command.src_unit) * kWireUnitBytes;
   const int64_t shift = place.begin - (m.command.from_user ? user_src : src);
   for (Segment piece : m.pieces) {
