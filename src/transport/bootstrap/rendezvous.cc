@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kMadeSecretBytes = 32;
 
 void check_options(const RendezvousOptions& options) {
-  const std::string where = fmt::format("rank {}, rendezvous", options.rank.value);
+  const std::string where = rendezvous_where(options);
   if (options.world_size < 1) {
     throw Error(ErrorKind::invalid_argument, {.what = "the world size is not positive",
                                               .where = where,
@@ -76,9 +76,7 @@ UniqueFd listen_where_told(const RendezvousOptions& options, SteadyTime deadline
     const std::vector<std::string> literals = resolve(meeting.host, deadline, options.poll);
     return listen_on(listening_place(meeting, literals, options.address, this_network()));
   } catch (const Error& error) {
-    ErrorParts parts = error.parts();
-    if (parts.where.empty()) parts.where = fmt::format("rank {}, rendezvous", options.rank.value);
-    throw Error(error.kind(), std::move(parts));
+    throw error_at(meeting, options, error);
   }
 }
 
@@ -121,6 +119,16 @@ void warn_without_secret(const RendezvousOptions& options) {
 }
 
 }  // namespace
+
+std::string rendezvous_where(const RendezvousOptions& options) {
+  return fmt::format("rank {}, rendezvous", options.rank.value);
+}
+
+Error error_at(const HostPort& place, const RendezvousOptions& options, const Error& error) {
+  ErrorParts parts = error.parts();
+  parts.where = fmt::format("{} at {}", rendezvous_where(options), place.to_text());
+  return Error(error.kind(), std::move(parts));
+}
 
 Join own_join(const RendezvousOptions& options) {
   Join join;

@@ -75,9 +75,7 @@ std::vector<Way> ways_to_root(const RendezvousOptions& options, const HostPort& 
     }
     return ways;
   } catch (const Error& error) {
-    ErrorParts parts = error.parts();
-    parts.where = fmt::format("rank {}, rendezvous at {}", options.rank.value, root.to_text());
-    throw Error(error.kind(), std::move(parts));
+    throw error_at(root, options, error);
   }
 }
 
@@ -96,7 +94,7 @@ Greeted greet_root(const RendezvousOptions& options, const HostPort& root, Stead
   } while (steady_now() < deadline);
   const double limit_s = std::chrono::duration<double>(options.connect_deadline).count();
   throw Error(ErrorKind::deadline, {.what = fmt::format("rank 0 did not come to the rendezvous at {}", root.to_text()),
-                                    .where = fmt::format("rank {}, rendezvous", options.rank.value),
+                                    .where = rendezvous_where(options),
                                     .values = reason,
                                     .limit = fmt::format("connect deadline {} s", limit_s),
                                     .advice = "check the address and the output of rank 0"});
@@ -147,7 +145,7 @@ RosterVerdict await_verdict(MessageSocket& socket, const HandshakeKeys& keys, co
       return RosterVerdict::unpack(sealed.content);
     }
   } catch (const Error& error) {
-    const std::string where = fmt::format("rank {}, rendezvous", options.rank.value);
+    const std::string where = rendezvous_where(options);
     if (error.kind() == ErrorKind::peer_lost) {
       throw Error(ErrorKind::peer_lost, {.what = "rank 0 went away before all ranks had come to the rendezvous",
                                          .where = where,
@@ -175,7 +173,7 @@ Rendezvous join_rendezvous(const RendezvousOptions& options, const RootAddress& 
   if (const std::string denial = denial_of(greeted, keys, options, root); !denial.empty()) {
     socket.send(type_of(HandshakeType::denial), to_bytes(denial), deadline);
     throw Error(ErrorKind::mismatch, {.what = "the ranks of this job do not agree",
-                                      .where = fmt::format("rank {}, rendezvous", options.rank.value),
+                                      .where = rendezvous_where(options),
                                       .values = denial,
                                       .limit = "must be equal on all ranks"});
   }
@@ -184,7 +182,7 @@ Rendezvous join_rendezvous(const RendezvousOptions& options, const RootAddress& 
   const RosterVerdict verdict = await_verdict(socket, keys, options, deadline);
   if (!verdict.is_accepted) {
     ErrorParts parts = verdict.parts;
-    parts.where = fmt::format("rank {}, rendezvous", options.rank.value);
+    parts.where = rendezvous_where(options);
     throw Error(verdict.kind, std::move(parts));
   }
   Rendezvous out;

@@ -238,7 +238,7 @@ void RendezvousRoot::fail(ErrorKind kind, ErrorParts parts) {
   verdict.kind = kind;
   verdict.parts = parts;
   send_verdict(verdict);
-  parts.where = fmt::format("rank {}, rendezvous", options_.rank.value);
+  parts.where = rendezvous_where(options_);
   throw Error(kind, std::move(parts));
 }
 

@@ -10,6 +10,11 @@
 
 namespace tilewire {
 
+// ErrorParts.where of what goes wrong in a rendezvous on this rank.
+std::string rendezvous_where(const RendezvousOptions& options);
+// The same error of names and addresses, with that and the place where the ranks were to meet.
+Error error_at(const HostPort& place, const RendezvousOptions& options, const Error& error);
+
 Join own_join(const RendezvousOptions& options);
 
 // Rank 0: collects the others on one thread with one poll loop, so that no single connection can hold it up.

@@ -188,6 +188,7 @@ TEST(Rendezvous, InterfaceThatIsNotThereIsNamedOnEveryRank) {
     const Failure failure = failure_of([&] { rendezvous(options); });
     EXPECT_EQ(failure.kind, ErrorKind::unavailable) << failure.text;
     EXPECT_TRUE(failure.names("wlan9") && failure.names("lo 127.0.0.1")) << failure.text;
+    EXPECT_TRUE(failure.names(fmt::format("rank {}, rendezvous at 127.0.0.1:29500", rank))) << failure.text;
   }
 }
 
