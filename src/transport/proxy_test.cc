@@ -44,8 +44,18 @@ class Cluster {
                                   }}));
     }
   }
+  // Every fault of the script has come, on one rank at least: else the test has shown nothing.
   ~Cluster() {
     for (const std::unique_ptr<Proxy>& proxy : proxies) proxy->stop();
+    EXPECT_TRUE(have_faults_come()) << "a planted fault never came";
+  }
+  bool have_faults_come() {
+    std::vector<uint64_t> come = net.transport(0).faults_come();
+    for (int32_t r = 1; r < net.ranks(); ++r) {
+      const std::vector<uint64_t> there = net.transport(r).faults_come();
+      for (size_t i = 0; i < come.size(); ++i) come[i] += there[i];
+    }
+    return std::find(come.begin(), come.end(), 0u) == come.end();
   }
 
   CommandProducer& producer(int32_t rank, int ring) { return producers[static_cast<size_t>(rank * kRings + ring)]; }
@@ -312,10 +322,14 @@ TEST(ProxyFaults, FullQueueOfTheNetworkDelaysButLosesNothing) {
 
 TEST(ProxyFaults, StopIsQuickWhateverHappensAndCanBeRepeated) {
   const QuietLog quiet;
-  for (const char* script :
-       {"", "stall", "stall:after=3", "drop:peer=1", "withhold", "die:step=5", "full:times=1000000"}) {
-    Cluster cluster(2, emulated({.latency = 1s}, script));
+  // What is withheld are completions, so they have to come before the stop.
+  const std::pair<const char*, std::chrono::nanoseconds> cases[] = {
+      {"", 1s},          {"stall", 1s},      {"stall:after=3", 1s},     {"drop:peer=1", 1s},
+      {"withhold", 1us}, {"die:step=5", 1s}, {"full:times=1000000", 1s}};
+  for (const auto& [script, latency] : cases) {
+    Cluster cluster(2, emulated({.latency = latency}, script));
     for (uint32_t i = 0; i < 40; ++i) cluster.post(0, 0, {.kind = CommandKind::signal, .peer = Rank{1}, .word = i});
+    EXPECT_TRUE(step_until([&] { return cluster.have_faults_come(); })) << script;
     const auto begin = std::chrono::steady_clock::now();
     std::thread also([&] { cluster.proxies[0]->stop(); });
     cluster.proxies[0]->stop();

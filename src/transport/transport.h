@@ -115,4 +115,6 @@ class Transport {
   virtual void close() noexcept = 0;
 };
 
+  // Of the fault transport: how often each fault of its script has come so far. From any thread.
+  virtual std::vector<uint64_t> faults_come() const { return {}; }
 }  // namespace tilewire

@@ -194,6 +194,25 @@ TEST(Fault, DelayedControlWordIsOvertakenWhereNoOrderIsPromised) {
   EXPECT_EQ(rig.sent(), (std::vector<uint64_t>{2, 1}));
 }
 
+// One fault of each sort with its own line, none before it has come, and each for itself.
+TEST(Fault, EachCountsHowOftenItHasCome) {
+  const std::pair<const char*, uint64_t> cases[] = {
+      {"stall:after=4", 2}, {"full:after=3,times=2", 2}, {"drop:peer=1,after=1", 3}, {"withhold:peer=1,after=3", 1},
+      {"fail:nth=2", 1},    {"delay:us=0", 2},           {"die:step=1000", 0},       {"drop:peer=3", 0}};
+  for (const auto& [script, come] : cases) {
+    Rig rig(std::string(script) + ";fail:nth=1000");
+    EXPECT_EQ(rig.transport->faults_come(), (std::vector<uint64_t>{0, 0}));
+    for (uint64_t id = 1; id <= 4; ++id) {
+      while (!rig.post(id, Rank{1}, id % 2 == 0)) continue;
+    }
+    for (size_t i = 0; i < rig.manual->posted.size(); ++i) rig.manual->complete(i);
+    rig.poll();
+    rig.poll();
+    EXPECT_EQ(rig.transport->faults_come(), (std::vector<uint64_t>{come, 0})) << script;
+  }
+  EXPECT_TRUE(Rig("").transport->faults_come().empty());
+}
+
 TEST(Fault, StepNThrows) {
   Rig rig("die:step=3");
   EXPECT_TRUE(rig.post(1));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <map>
 #include <stdexcept>
@@ -17,6 +18,7 @@ using Clock = std::chrono::steady_clock;
 // What one line of the script has seen so far.
 struct FaultState {
   Fault fault;
+  size_t line = 0;
   uint64_t matched = 0;  // requests it is about
   std::optional<Clock::time_point> began;
 
@@ -25,8 +27,11 @@ struct FaultState {
 
 class FaultTransport final : public Transport {
  public:
-  FaultTransport(std::unique_ptr<Transport> inner, const std::vector<Fault>& faults) : inner_(std::move(inner)) {
-    for (const Fault& fault : faults) states_.push_back({.fault = fault, .began = std::nullopt});
+  FaultTransport(std::unique_ptr<Transport> inner, const std::vector<Fault>& faults)
+      : inner_(std::move(inner)), come_(faults.size()) {
+    for (const Fault& fault : faults) {
+      states_.push_back({.fault = fault, .line = states_.size(), .began = std::nullopt});
+    }
   }
 
   const Caps& caps() const override { return inner_->caps(); }
@@ -39,6 +44,12 @@ class FaultTransport final : public Transport {
   size_t poll(std::span<Event> events) override;
   std::chrono::nanoseconds idle_hint() const override;
   std::string describe_status(int32_t status) const override;
+  std::vector<uint64_t> faults_come() const override {
+    std::vector<uint64_t> counts;
+    counts.reserve(come_.size());
+    for (const std::atomic<uint64_t>& count : come_) counts.push_back(count.load(std::memory_order_relaxed));
+    return counts;
+  }
   void close() noexcept override {
     held_.clear();
     failed_.clear();
@@ -52,11 +63,12 @@ class FaultTransport final : public Transport {
     Clock::time_point due;
   };
 
+  void note(const FaultState& state) { come_[state.line].fetch_add(1, std::memory_order_relaxed); }
   void count_step();
   bool is_stalled();
   bool refuses_post();
   Fate fate_of(const WriteRequest& request);
-  std::chrono::nanoseconds delay_of(const WriteRequest& request) const;
+  std::chrono::nanoseconds delay_of(const WriteRequest& request);
   bool must_wait_behind_held(const WriteRequest& request) const;
   void send_held();
   // One request to the wrapped transport; false when that has no room.
@@ -65,6 +77,7 @@ class FaultTransport final : public Transport {
 
   std::unique_ptr<Transport> inner_;
   std::vector<FaultState> states_;
+  std::vector<std::atomic<uint64_t>> come_;  // by line of the script
   uint64_t steps_ = 0;
   uint64_t taken_ = 0;  // requests taken from the caller
   std::deque<Held> held_;
@@ -75,6 +88,7 @@ void FaultTransport::count_step() {
   ++steps_;
   for (const FaultState& state : states_) {
     if (state.fault.kind == FaultKind::die && state.fault.count == steps_) {
+      note(state);
       throw std::runtime_error(fmt::format("the fault script ends this thread at step {}", steps_));
     }
   }
@@ -85,7 +99,9 @@ bool FaultTransport::is_stalled() {
   for (FaultState& state : states_) {
     if (state.fault.kind != FaultKind::stall || taken_ < state.fault.after) continue;
     if (!state.began) state.began = Clock::now();
-    stalled |= !state.fault.duration || Clock::now() - *state.began < *state.fault.duration;
+    if (state.fault.duration && Clock::now() - *state.began >= *state.fault.duration) continue;
+    note(state);
+    stalled = true;
   }
   return stalled;
 }
@@ -95,6 +111,7 @@ bool FaultTransport::refuses_post() {
     if (state.fault.kind != FaultKind::full || taken_ < state.fault.after) continue;
     if (state.matched < state.fault.count) {
       ++state.matched;
+      note(state);
       return true;
     }
   }
@@ -107,8 +124,12 @@ FaultTransport::Fate FaultTransport::fate_of(const WriteRequest& request) {
     const FaultKind kind = state.fault.kind;
     if ((kind != FaultKind::drop && kind != FaultKind::fail) || !state.is_about(request.peer)) continue;
     ++state.matched;
-    if (kind == FaultKind::drop && state.matched > state.fault.after) fate = Fate::swallow;
+    if (kind == FaultKind::drop && state.matched > state.fault.after) {
+      note(state);
+      fate = Fate::swallow;
+    }
     if (kind == FaultKind::fail && state.matched == state.fault.count) {
+      note(state);
       failed_.push_back(
           {.kind = EventKind::failed, .peer = request.peer, .id = request.id, .status = state.fault.status});
       fate = Fate::fail;
@@ -117,11 +138,13 @@ FaultTransport::Fate FaultTransport::fate_of(const WriteRequest& request) {
   return fate;
 }
 
-std::chrono::nanoseconds FaultTransport::delay_of(const WriteRequest& request) const {
+std::chrono::nanoseconds FaultTransport::delay_of(const WriteRequest& request) {
   std::chrono::nanoseconds delay{0};
   if (!request.is_control()) return delay;
   for (const FaultState& state : states_) {
-    if (state.fault.kind == FaultKind::delay && state.is_about(request.peer)) delay += *state.fault.duration;
+    if (state.fault.kind != FaultKind::delay || !state.is_about(request.peer)) continue;
+    note(state);
+    delay += *state.fault.duration;
   }
   return delay;
 }
@@ -180,7 +203,9 @@ size_t FaultTransport::filter(std::span<Event> events) {
     bool withheld = false;
     for (FaultState& state : states_) {
       if (state.fault.kind != FaultKind::withhold || event.kind != EventKind::completed) continue;
-      if (state.is_about(event.peer)) withheld |= ++state.matched > state.fault.after;
+      if (!state.is_about(event.peer) || ++state.matched <= state.fault.after) continue;
+      note(state);
+      withheld = true;
     }
     return withheld;
   };

@@ -1,4 +1,6 @@
 // A transport that does what it wraps does, and goes wrong as a script says. With an empty script it changes nothing.
+// It counts what it did (Transport::faults_come), so that a test can tell a fault that was survived from one that never
+// came.
 #pragma once
 
 #include <memory>
