@@ -110,11 +110,11 @@ class Transport {
   // How long poll() surely has nothing new, as far as this side knows; zero when it should be called at once.
   virtual std::chrono::nanoseconds idle_hint() const { return std::chrono::nanoseconds::max(); }
   virtual std::string describe_status(int32_t status) const = 0;
+  // Of the fault transport: how often each fault of its script has come so far. From any thread.
+  virtual std::vector<uint64_t> faults_come() const { return {}; }
   // Ends all traffic without help of a peer and frees what was registered. Idempotent, bounded. Requests in flight are
   // dropped; post() and poll() then do nothing.
   virtual void close() noexcept = 0;
 };
 
-  // Of the fault transport: how often each fault of its script has come so far. From any thread.
-  virtual std::vector<uint64_t> faults_come() const { return {}; }
 }  // namespace tilewire
