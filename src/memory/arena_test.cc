@@ -1,4 +1,4 @@
-// What every kind of host arena must do, run over each.
+// What every kind of arena must do, run over each; and what only host memory does.
 #include "memory/arena.h"
 
 #include <gtest/gtest.h>
@@ -14,6 +14,8 @@
 #include <ostream>
 #include <vector>
 
+#include "base/bytes.h"
+#include "memory/arena_kinds.h"
 #include "memory/memfd_arena.h"
 #include "memory/memory_room.h"
 #include "memory/thread_arena.h"
@@ -24,6 +26,7 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
+// Of host memory.
 ArenaConfig small_config(int32_t ranks) {
   ArenaConfig config;
   config.layout = {
@@ -31,19 +34,6 @@ ArenaConfig small_config(int32_t ranks) {
   config.half_bytes = 64 << 10;
   config.user_bytes = 16 << 10;
   return config;
-}
-
-struct Kind {
-  const char* name;
-  std::function<std::unique_ptr<Arena>(const ArenaConfig&)> make;
-
-  friend std::ostream& operator<<(std::ostream& out, const Kind& kind) { return out << kind.name; }
-};
-
-std::unique_ptr<Arena> make_memfd(const ArenaConfig& config) { return std::make_unique<MemfdArena>(config); }
-std::unique_ptr<Arena> make_thread(const ArenaConfig& config) {
-  const auto ranks = static_cast<size_t>(std::max(config.layout.flags.ranks, 0));
-  return ThreadArenaGroup(std::vector<Node>(ranks, Node{0}), config).arena(config.rank);
 }
 
 ErrorKind kind_of(const std::function<void()>& f, const std::string& part = "") {
@@ -57,13 +47,18 @@ ErrorKind kind_of(const std::function<void()>& f, const std::string& part = "") 
   return ErrorKind::internal;
 }
 
-class ArenaKinds : public testing::TestWithParam<Kind> {
+class ArenaKinds : public testing::TestWithParam<ArenaKind> {
  protected:
+  void SetUp() override { GetParam().start(); }
+  void TearDown() override { EXPECT_EQ(GetParam().leftovers(), ""); }
   std::unique_ptr<Arena> make(const ArenaConfig& config) const { return GetParam().make(config); }
+  ArenaConfig small(int32_t ranks) const { return small_arena_config(ranks, page_); }
+
+  const int64_t page_ = GetParam().page_bytes;
 };
 
 TEST_P(ArenaKinds, FlagAreaAndHalvesAreZeroAtCreation) {
-  const auto arena = make(small_config(3));
+  const auto arena = make(small(3));
   const ArenaLayout& layout = arena->layout();
   const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
   EXPECT_TRUE(std::all_of(arena->base(), arena->base() + layout.flag_bytes(), is_zero));
@@ -74,74 +69,75 @@ TEST_P(ArenaKinds, FlagAreaAndHalvesAreZeroAtCreation) {
 }
 
 TEST_P(ArenaKinds, RecordsHaveRoomWhenNoCallAsksForMemory) {
-  ArenaConfig config = small_config(2);
+  ArenaConfig config = small(2);
   config.half_bytes = 0;
   config.user_bytes = 0;
   const auto arena = make(config);
-  EXPECT_EQ(arena->half_bytes(), config.layout.data_offset());
+  EXPECT_EQ(arena->half_bytes(), page_);
   EXPECT_EQ(arena->user_bytes(), 0);
 }
 
 TEST_P(ArenaKinds, GrowthKeepsAddressesAndContents) {
-  const auto arena = make(small_config(2));
+  const auto arena = make(small(2));
   std::byte* const base = arena->base();
   std::byte* const half1 = base + arena->layout().half_offset(1);
   std::memset(half1, 0x5A, static_cast<size_t>(arena->half_bytes()));
-  arena->grow(kMiB + 1, 32 << 10);
+  arena->grow(16 * page_ + 1, 8 * page_);
   EXPECT_EQ(arena->base(), base);
-  EXPECT_EQ(arena->half_bytes(), kMiB + 4096);
-  EXPECT_EQ(arena->user_bytes(), 32 << 10);
+  EXPECT_EQ(arena->half_bytes(), 17 * page_);
+  EXPECT_EQ(arena->user_bytes(), 8 * page_);
   EXPECT_EQ(half1[0], std::byte{0x5A});
-  EXPECT_EQ(half1[(64 << 10) - 1], std::byte{0x5A});
+  EXPECT_EQ(half1[4 * page_ - 1], std::byte{0x5A});
   for (Epoch e = 0; e < 2; ++e) base[arena->layout().half_offset(e) + arena->half_bytes() - 1] = std::byte{1};
 }
 
 TEST_P(ArenaKinds, GrowthAppendsToTheListOfTheNic) {
-  const auto arena = make(small_config(2));
+  const auto arena = make(small(2));
   const std::vector<ArenaRange> before(arena->ranges().begin(), arena->ranges().end());
   ASSERT_EQ(before.size(), 4u);
-  EXPECT_EQ(before[0], (ArenaRange{0, arena->layout().flag_bytes()}));
-  arena->grow(128 << 10, 0);
+  EXPECT_EQ(before[0], (ArenaRange{0, round_up(arena->layout().flag_bytes(), page_)}));
+  arena->grow(8 * page_, 0);
   ASSERT_EQ(arena->ranges().size(), 6u);
   EXPECT_TRUE(std::equal(before.begin(), before.end(), arena->ranges().begin()));
-  EXPECT_EQ(arena->ranges()[4], (ArenaRange{arena->layout().half_offset(0) + (64 << 10), 64 << 10}));
-  EXPECT_EQ(arena->ranges()[5], (ArenaRange{arena->layout().half_offset(1) + (64 << 10), 64 << 10}));
+  EXPECT_EQ(arena->ranges()[4], (ArenaRange{arena->layout().half_offset(0) + 4 * page_, 4 * page_}));
+  EXPECT_EQ(arena->ranges()[5], (ArenaRange{arena->layout().half_offset(1) + 4 * page_, 4 * page_}));
   arena->grow(1, 1);
   EXPECT_EQ(arena->ranges().size(), 6u) << "asking for less changes nothing";
 }
 
 TEST_P(ArenaKinds, GrowthPastTheReservationNamesBytesLimitAndOption) {
-  const auto arena = make(small_config(2));
-  EXPECT_EQ(kind_of([&] { arena->grow(2 * kMiB + 1, 0); }, "TILEWIRE_ARENA_RESERVE_BYTES"), ErrorKind::resource);
-  EXPECT_EQ(kind_of([&] { arena->grow(0, kMiB + 1); }, "1048577 bytes asked"), ErrorKind::resource);
-  EXPECT_EQ(kind_of([&] { arena->grow(0, kMiB + 1); }, "TILEWIRE_USER_ARENA_RESERVE_BYTES"), ErrorKind::resource);
+  const auto arena = make(small(2));
+  EXPECT_EQ(kind_of([&] { arena->grow(32 * page_ + 1, 0); }, "TILEWIRE_ARENA_RESERVE_BYTES"), ErrorKind::resource);
+  EXPECT_EQ(kind_of([&] { arena->grow(0, 16 * page_ + 1); }, std::to_string(16 * page_ + 1) + " bytes asked"),
+            ErrorKind::resource);
+  EXPECT_EQ(kind_of([&] { arena->grow(0, 16 * page_ + 1); }, "TILEWIRE_USER_ARENA_RESERVE_BYTES"), ErrorKind::resource);
   EXPECT_EQ(kind_of([&] { arena->grow(-1, 0); }), ErrorKind::invalid_argument);
   EXPECT_EQ(arena->ranges().size(), 4u);
-  EXPECT_EQ(arena->half_bytes(), 64 << 10);
+  EXPECT_EQ(arena->half_bytes(), 4 * page_);
 }
 
 TEST_P(ArenaKinds, MoreThanTheMachineHasIsAnErrorAndChangesNothing) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "the race detector leaves too little address space";
 #endif
-  ArenaConfig config = small_config(2);
-  config.layout.half_stride_bytes = 8 * kMiB;
+  ArenaConfig config = small(2);
   config.layout.user_stride_bytes = CommandLimits::kAreaBytes;
-  if (memory_room().bytes >= config.layout.user_stride_bytes) GTEST_SKIP() << "this machine has enough";
+  if (make(small(2))->is_host_accessible() && memory_room().bytes >= config.layout.user_stride_bytes)
+    GTEST_SKIP() << "this machine has enough";
   const auto arena = make(config);
   // The halves fit, the user area does not: what was done for the halves is taken back.
-  EXPECT_EQ(kind_of([&] { arena->grow(8 * kMiB, config.layout.user_stride_bytes); }, "can be had"),
+  EXPECT_EQ(kind_of([&] { arena->grow(32 * page_, config.layout.user_stride_bytes); }, "can be had"),
             ErrorKind::resource);
-  EXPECT_EQ(arena->half_bytes(), 64 << 10);
+  EXPECT_EQ(arena->half_bytes(), 4 * page_);
   EXPECT_EQ(arena->ranges().size(), 4u);
-  arena->grow(8 * kMiB, 32 << 10);
+  arena->grow(32 * page_, 8 * page_);
   EXPECT_EQ(arena->ranges().size(), 7u);
-  EXPECT_EQ(arena->base()[arena->layout().half_offset(1) + 8 * kMiB - 1], std::byte{0});
+  EXPECT_EQ(arena->base()[arena->layout().half_offset(1) + 32 * page_ - 1], std::byte{0});
 }
 
 TEST_P(ArenaKinds, RefusesALayoutOrRankThatMakesNoSense) {
-  const auto with = [](auto change) {
-    ArenaConfig config = small_config(2);
+  const auto with = [this](auto change) {
+    ArenaConfig config = small(2);
     change(config);
     return config;
   };
@@ -154,7 +150,7 @@ TEST_P(ArenaKinds, RefusesALayoutOrRankThatMakesNoSense) {
 }
 
 TEST_P(ArenaKinds, UserMemoryIsAlignedAndInsideTheCommittedArea) {
-  const auto arena = make(small_config(2));
+  const auto arena = make(small(2));
   for (const int64_t alignment : {1, 16, 256, 4096}) {
     std::byte* p = arena->allocate_user(100, alignment);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(alignment), 0u);
@@ -167,19 +163,20 @@ TEST_P(ArenaKinds, UserMemoryIsAlignedAndInsideTheCommittedArea) {
 }
 
 TEST_P(ArenaKinds, UserMemoryThatDoesNotFitSaysHowFarToGrow) {
-  const auto arena = make(small_config(2));
-  std::byte* held = arena->allocate_user(10000);
-  EXPECT_EQ(kind_of([&] { arena->allocate_user(20000); }, "20000 bytes asked"), ErrorKind::resource);
-  const int64_t enough = arena->user_bytes_for(20000);
-  EXPECT_LE(enough, 10000 + 20000 + 4096 + 256);
+  const auto arena = make(small(2));
+  std::byte* held = arena->allocate_user(5 * page_ / 2);
+  EXPECT_EQ(kind_of([&] { arena->allocate_user(5 * page_); }, std::to_string(5 * page_) + " bytes asked"),
+            ErrorKind::resource);
+  const int64_t enough = arena->user_bytes_for(5 * page_);
+  EXPECT_LE(enough, 5 * page_ / 2 + 5 * page_ + page_ + 256);
   arena->grow(0, enough);
-  arena->free_user(arena->allocate_user(20000));
+  arena->free_user(arena->allocate_user(5 * page_));
   arena->free_user(held);
   EXPECT_EQ(kind_of([&] { arena->user_bytes_for(std::numeric_limits<int64_t>::max()); }), ErrorKind::resource);
 }
 
 TEST_P(ArenaKinds, RefusesBadUserRequests) {
-  const auto arena = make(small_config(2));
+  const auto arena = make(small(2));
   EXPECT_EQ(kind_of([&] { arena->allocate_user(-1); }), ErrorKind::invalid_argument);
   EXPECT_EQ(kind_of([&] { arena->allocate_user(1, 3); }), ErrorKind::invalid_argument);
   EXPECT_EQ(kind_of([&] { arena->allocate_user(1, 8192); }), ErrorKind::invalid_argument);
@@ -192,19 +189,19 @@ TEST_P(ArenaKinds, RefusesBadUserRequests) {
 }
 
 TEST_P(ArenaKinds, ClosedArenaRefusesWorkAndClosesTwice) {
-  const auto arena = make(small_config(2));
+  const auto arena = make(small(2));
   arena->close();
   arena->close();
   EXPECT_TRUE(arena->is_closed());
   EXPECT_TRUE(arena->exports().empty());
   EXPECT_EQ(arena->base(), nullptr);
-  EXPECT_EQ(kind_of([&] { arena->grow(kMiB, 0); }), ErrorKind::closed);
+  EXPECT_EQ(kind_of([&] { arena->grow(8 * page_, 0); }), ErrorKind::closed);
   EXPECT_EQ(kind_of([&] { arena->allocate_user(1); }), ErrorKind::closed);
   EXPECT_EQ(kind_of([&] { arena->map_peer(Rank{1}, {}, UniqueFd()); }), ErrorKind::closed);
 }
 
 TEST_P(ArenaKinds, UserMemoryOutlivesCloseUntilItIsFreed) {
-  const auto arena = make(small_config(2));
+  const auto arena = make(small(2));
   std::byte* a = arena->allocate_user(1000);
   std::byte* b = arena->allocate_user(1000);
   std::memset(a, 0x11, 1000);
@@ -218,14 +215,27 @@ TEST_P(ArenaKinds, UserMemoryOutlivesCloseUntilItIsFreed) {
 }
 
 TEST_P(ArenaKinds, PeerOfTheOwnRankIsTheOwnArenaAndStrangersAreRefused) {
-  const auto arena = make(small_config(2));
+  const auto arena = make(small(2));
   EXPECT_EQ(arena->peer(Rank{0}), arena->base());
   EXPECT_EQ(kind_of([&] { arena->peer(Rank{2}); }), ErrorKind::invalid_argument);
   EXPECT_EQ(kind_of([&] { arena->peer(Rank{-1}); }), ErrorKind::invalid_argument);
   EXPECT_EQ(kind_of([&] { arena->map_peer(Rank{0}, {}, UniqueFd()); }), ErrorKind::invalid_argument);
 }
 
-INSTANTIATE_TEST_SUITE_P(Host, ArenaKinds, testing::Values(Kind{"memfd", make_memfd}, Kind{"threads", make_thread}),
+TEST_P(ArenaKinds, HostUsesAControlPageThatItMayTouch) {
+  const auto arena = make(small(2));
+  EXPECT_EQ(arena->control() == arena->base(), arena->is_host_accessible());
+  const auto is_zero = [](std::byte b) { return b == std::byte{0}; };
+  EXPECT_TRUE(std::all_of(arena->control(), arena->control() + ControlPage::kBytes, is_zero));
+  publish_sent(arena->control(), 7);
+  raise_abort(arena->control());
+  EXPECT_EQ(load_sent(arena->control()), 7u);
+  EXPECT_TRUE(is_aborted(arena->control()));
+  arena->close();
+  EXPECT_EQ(arena->control(), nullptr);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ArenaKinds, testing::ValuesIn(arena_kinds()),
                          [](const auto& info) { return std::string(info.param.name); });
 
 ArenaConfig with_rank(ArenaConfig config, int32_t rank) {
