@@ -22,9 +22,9 @@ _OP = "all_gather_matmul"
 
 # What `tilewire plan` says of the shape that `plan_all_gather_matmul` takes.
 PLAN_SHAPE: Mapping[str, str] = {
-    "m": "Rows of all ranks together, or of each rank as in 512,0,37.",
-    "k": "Columns of a.",
-    "n": "Columns of a rank's weight, or of each of its weights as in 64,64.",
+    "m": "M: rows of all ranks together, or of each rank as in 512,0,37.",
+    "k": "K: columns of a.",
+    "n": "N: columns of one rank's weight, or of each of its weights as in 64,64.",
 }
 
 

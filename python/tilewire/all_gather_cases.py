@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewire.checker import Report, check_gathered, check_matmul
 from tilewire.coded_data import coded_bias, coded_rows, coded_shard, coded_weight
-from tilewire.demo_cases import Machine
+from tilewire.demo_cases import Machine, of_each_rank
 from tilewire.encoder import split_evenly
 from tilewire.linear import Array
 
@@ -38,10 +38,9 @@ class AllGatherCase:
 
     @property
     def shape(self) -> str:
-        rows = "+".join(map(str, self.rows)) if len(set(self.rows)) > 1 else f"{len(self.rows)}x{self.rows[0]}"
-        columns = ", ".join(str(sum(counts)) for counts in self.columns)
+        columns = ", ".join(map(of_each_rank, self.columns))
         dtype = np.dtype(self.dtype).name.replace("bfloat", "bf").replace("float", "fp")
-        return f"({rows}) x {self.k} x {columns} {dtype}"
+        return f"{of_each_rank(self.rows)} x {self.k} x {columns} {dtype}"
 
     def prepare(self, rank: int, seed: int) -> _Call:
         """One rank's inputs of one call."""

@@ -1,4 +1,4 @@
-"""The demo: real and odd products, a sentence encoder, a table and a timeline.
+"""The demo: real and odd products, a sentence encoder and a timeline.
 
 `run_rank` is one rank's part; it leaves its results in a file of a shared folder. `read_results` reads the files of all
 ranks. Only then is it known whether all went well: a rank without a file has failed.
@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -18,11 +18,8 @@ from tilewire.demo_cases import Case, CaseResult, Machine, odd_cases, real_cases
 from tilewire.encoder import encode, similarity_tolerance
 from tilewire.encoder_weights import EncoderModel, load_model
 from tilewire.linear import LocalLinear, OpLinear
-from tilewire.trace_events import LINK_NOTE, as_events, flights, overlap, write_events, write_file, write_perfetto
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from tilewire.trace_events import Recording, as_events, flights
+from tilewire.trace_files import write_file, write_recording
 
 SENTENCES = (
     "The weather is lovely today.",
@@ -32,7 +29,6 @@ SENTENCES = (
     "The kernel overlaps communication with computation.",
     "Data moves between the processors while they multiply.",
 )
-TABLE_NOTE = f"check: elements compared on all ranks. time: the slowest rank's. {LINK_NOTE}"
 
 
 @dataclass(frozen=True)
@@ -143,85 +139,15 @@ def _merge(results: list[CaseResult]) -> CaseResult:
 
 
 def write_timeline(summary: Summary, folder: Path, with_pictures: bool = True) -> list[Path]:
-    """Writes the first case's events, Perfetto file and pictures; gives their paths (none without events)."""
-    from tilewire.timeline import write_picture
-
-    paths = [folder / name for name in ("events.json", "perfetto.json", "timeline.svg", "timeline.png")]
+    """Writes the first case's timeline, as JSON and as pictures; gives their paths (none without events)."""
+    paths = [folder / f"timeline.{kind}" for kind in ("json", "svg", "png")]
     for path in paths:
         path.unlink(missing_ok=True)  # an old run's must not pass for this one's
     first = summary.cases[0]
     if not first.events:
         return []
-    title = f"{first.op}   {first.shape}   {summary.world_size} ranks"
-    write_events(first.events, paths[0], first.dropped)
-    write_perfetto(first.events, paths[1], title, first.dropped)
-    if not with_pictures:
-        return paths[:2]
-    for path in paths[2:]:
-        write_picture(first.events, path, title, first.dropped)
-    return paths
-
-
-def print_summary(summary: Summary, console: Console) -> None:
-    for op in dict.fromkeys(case.op for case in summary.cases):
-        console.print(case_table(op, summary))
-    console.print(TABLE_NOTE, highlight=False)
-    for case in summary.cases:
-        if not case.ok:
-            console.print(f"[red]{case.name}[/red]: ", end="")
-            console.print(case.message, markup=False, highlight=False)
-    if summary.encoder:
-        print_encoder(summary, console)
-
-
-def verdict_of(summary: Summary) -> str:
-    """One line: did all go well?"""
-    wrong = [case.name for case in summary.cases if not case.ok]
-    wrong += ["sentence encoder"] * any(not result.ok for result in summary.encoder)
-    if wrong or not summary.ok:
-        return f"[bold red]FAILED[/bold red]: {', '.join(wrong) or 'nothing was run'}."
-    return f"[green]All right[/green]: {len(summary.cases)} cases{', and the encoder' * bool(summary.encoder)}."
-
-
-def print_encoder(summary: Summary, console: Console) -> None:
-    encoder = next((result for result in summary.encoder if not result.ok), summary.encoder[0])
-    console.print(similarity_table(encoder))
-    verdict = "[green]equal[/green]" if encoder.ok else "[red]NOT equal[/red]"
-    console.print(
-        f"Sharded over {summary.world_size} ranks and unsharded: {verdict}; similarities differ by "
-        f"{encoder.difference:.2g}, embeddings by {encoder.embedding_difference:.2g}, bf16 tolerance "
-        f"{encoder.tolerance:.2g}.",
-        highlight=False,
-    )
-
-
-def case_table(op: str, summary: Summary) -> Table:
-    from rich.table import Table
-
-    from tilewire.timeline import readable_bytes
-
-    table = Table(title=f"{op} on {summary.world_size} ranks", title_justify="left")
-    table.add_column("case", min_width=16)
-    table.add_column("shape: (rows) x K x N", min_width=20)
-    for name in ("check", "time", "copy", "node", "network", "overlap"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for case in (case for case in summary.cases if case.op == op):
-        check = f"[green]ok[/green] {case.compared}" if case.ok else "[bold red]FAILED[/bold red]"
-        moved = [readable_bytes(case.bytes_by_link.get(link, 0)) for link in ("copy", "node", "network")]
-        shares = overlap(case.events).values()
-        share = f"{sum(shares) / len(shares):.0%}" if shares else "-"
-        table.add_row(case.name, case.shape, check, f"{case.time_s * 1e3:.2f} ms", *moved, share)
-    return table
-
-
-def similarity_table(encoder: EncoderResult) -> Table:
-    from rich.table import Table
-
-    table = Table(title=f"Sentence encoder, {encoder.rows} tokens: similarities", title_justify="left")
-    table.add_column("sentence")
-    for number in range(1, len(SENTENCES) + 1):
-        table.add_column(str(number), justify="right", no_wrap=True)
-    for number, (sentence, row) in enumerate(zip(SENTENCES, encoder.similarities, strict=True), 1):
-        cells = [f"[bold]{value:.3f}[/bold]" if 0.4 < value < 0.999 else f"{value:.3f}" for value in row]
-        table.add_row(f"{number} {sentence}", *cells)
-    return table
+    written = paths if with_pictures else paths[:1]
+    for path in written:
+        title = f"{first.op}   {first.shape}   {summary.world_size} ranks"
+        write_recording(Recording(first.events, first.dropped), path, title)
+    return written

@@ -48,6 +48,11 @@ class CaseCall(Protocol):
     def check(self, result: Any) -> Report: ...
 
 
+def of_each_rank(counts: Sequence[int]) -> str:
+    """[8, 8] as "8 each", [8, 5] as "8+5"."""
+    return "+".join(map(str, counts)) if len({*counts}) != 1 else f"{counts[0]} each"
+
+
 class Case(Protocol):
     """One or several calls of one operation, with other data each."""
 
@@ -56,7 +61,10 @@ class Case(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def shape(self) -> str: ...
+    def shape(self) -> str:
+        """Rows of each rank x K x N of each rank, as N is in a call: the columns of that rank's weight."""
+        ...
+
     @property
     def calls(self) -> int: ...
     def prepare(self, rank: int, seed: int) -> CaseCall: ...

@@ -93,8 +93,9 @@ def _self_test(title: str, layout: list[int], transport: str, purpose: str) -> C
 
     seconds, wrong = run_self_test(layout, transport)
     if wrong:
-        advice = f"read all of it: TILEWIRE_TRANSPORT={transport} tilewire run --layout " + ",".join(map(str, layout))
-        return Check(title, MISSING, f"self-test failed: {wrong}", purpose, f"{advice} -m {MODULE}")
+        where = f"-n {layout[0]}" if len(layout) == 1 else f"--nodes {','.join(map(str, layout))}"
+        advice = f"read all of it: TILEWIRE_TRANSPORT={transport} tilewire run {where} -m {MODULE}"
+        return Check(title, MISSING, f"self-test failed: {wrong}", purpose, advice)
     return Check(title, OK, f"self-test passed in {seconds:.1f} s; {purpose}")
 
 
@@ -123,40 +124,55 @@ def check_matplotlib() -> Check:
     return _package("matplotlib", OFF, "timeline pictures (Perfetto files work)", "pip install 'tilewire[demo]'")
 
 
+# What is looked for already, and what of it Tilewire uses today.
+NO_RDMA = "nothing today: there is no RDMA transport yet, nodes are emulated on one machine"
+NO_GPU = "the tests of the GPU kernel (make test); calls from Python run on the CPU so far, with or without a GPU"
+FOR_RDMA = "nothing; the RDMA transports to come will need"
+
+
 def check_verbs() -> Check:
-    cost = "RDMA between nodes; nodes can only be emulated"
-    return _library("libibverbs", "libibverbs.so.1", cost, "install libibverbs1 (rdma-core)")
+    return _library(
+        "libibverbs", "libibverbs.so.1; no transport uses it yet", NO_RDMA, f"{FOR_RDMA} it: libibverbs1 (rdma-core)"
+    )
 
 
 def check_efa() -> Check:
-    return _library("libefa", "libefa.so.1", "AWS EFA adapters", "install the EFA software if this machine has one")
+    return _library(
+        "libefa", "libefa.so.1; no transport uses it yet", NO_RDMA, f"{FOR_RDMA} it on machines with AWS EFA adapters"
+    )
 
 
 def check_rdma_devices() -> Check:
     folder = "/sys/class/infiniband"
     devices = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     if devices:
-        return Check("RDMA devices", OK, ", ".join(devices))
-    return Check("RDMA devices", OFF, f"none in {folder}", "RDMA between nodes", "load the adapter's driver")
+        return Check("RDMA devices", OK, f"{', '.join(devices)}; no transport uses them yet")
+    return Check("RDMA devices", OFF, f"none in {folder}", NO_RDMA, f"{FOR_RDMA} an adapter and its driver")
 
 
 def check_cuda_driver() -> Check:
-    return _library("CUDA driver", "libcuda.so.1", "GPU ranks; CPU ranks run", "install the NVIDIA driver")
+    return _library(
+        "CUDA driver",
+        "libcuda.so.1; tests of the GPU kernel use it, Python does not yet",
+        NO_GPU,
+        "on a machine with an NVIDIA GPU, install its driver",
+    )
 
 
 def check_nvcc() -> Check:
     path = shutil.which("nvcc") or next(filter(os.path.exists, ["/usr/local/cuda/bin/nvcc"]), None)
     if path:
-        return Check("nvcc", OK, path)
-    return Check("nvcc", OFF, "not found", "building the GPU kernels", "install CUDA 12.9 or newer")
+        return Check("nvcc", OK, f"{path}; compiles the GPU kernel and its tests, which Python does not reach yet")
+    cost = "compiling the GPU kernel and its tests (make build); pip install needs none of it"
+    return Check("nvcc", OFF, "not found", cost, "install CUDA 12.9 or newer")
 
 
 def check_locked_memory() -> Check:
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if soft == resource.RLIM_INFINITY:
         return Check("locked memory limit", OK, "unlimited")
-    advice = "ulimit -l unlimited, or memlock in /etc/security/limits.conf"
-    return Check("locked memory limit", OFF, _size(soft), "registering more than this with an RDMA adapter", advice)
+    advice = f"{FOR_RDMA} more: ulimit -l unlimited, or memlock in /etc/security/limits.conf"
+    return Check("locked memory limit", OFF, _size(soft), NO_RDMA, advice)
 
 
 def check_shared_memory() -> Check:
@@ -203,13 +219,14 @@ def _package(name: str, absent: str, cost: str, advice: str) -> Check:
         return Check(name, absent, "not installed", cost, advice)
 
 
-def _library(name: str, file: str, cost: str, advice: str) -> Check:
+def _library(name: str, detail: str, cost: str, advice: str) -> Check:
+    """`detail` begins with the library's file."""
     try:
-        ctypes.CDLL(file)
+        ctypes.CDLL(detail.split(";")[0])
     except OSError as error:
         # "cannot open shared object file" means absent; anything else (a missing symbol) is worth reading.
         return Check(name, OFF, str(error), cost, advice)
-    return Check(name, OK, file)
+    return Check(name, OK, detail)
 
 
 def _size(count: int) -> str:

@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from tilewire.limits import make_room_for_files, start_error
 from tilewire.rank_processes import RankProcesses, Sink
 
+MOST_RANKS = 2**20
+
 
 @dataclass(frozen=True)
 class Launch:
@@ -42,29 +44,33 @@ class Launch:
         return sum(self.layout)
 
 
-def make_layout(ranks: int | None, nodes: int | None, layout: str | None) -> list[int]:
-    """Ranks of each node from what the command line says; ValueError names what does not fit.
+def make_layout(ranks: int | None, nodes: str | None) -> list[int]:
+    """Ranks of each node from what the command line says of both; ValueError names what does not fit.
 
-    Nodes share the ranks evenly; where that does not come out even the first nodes get one more.
+    `nodes` is how many nodes there are, "2", or the ranks of each, "3,1" or "3+1". A number of nodes shares the ranks
+    out as evenly as they go: the first nodes get one more. Without `ranks` each of them has one.
     """
-    if layout is not None:
-        counts = _parse_layout(layout)
+    parts = ("1" if nodes is None else nodes).replace("+", ",").split(",")
+    if not all(part.isascii() and part.isdigit() and len(part) < 10 and int(part) > 0 for part in parts):
+        raise ValueError(f"--nodes is {nodes!r}, must be how many nodes, as in 2, or the ranks of each, as in 3,1")
+    counts = [int(part) for part in parts]
+    if len(counts) > 1:
         if ranks is not None and ranks != sum(counts):
-            raise ValueError(f"layout {layout} has {sum(counts)} ranks, -n says {ranks}")
-        if nodes is not None and nodes != len(counts):
-            raise ValueError(f"layout {layout} has {len(counts)} nodes, --nodes says {nodes}")
-        return counts
-    ranks, nodes = 1 if ranks is None else ranks, 1 if nodes is None else nodes
-    if ranks < 1 or nodes < 1 or nodes > ranks:
-        raise ValueError(f"{ranks} ranks on {nodes} nodes: there must be at least one node and one rank on each")
-    return [ranks // nodes + (node < ranks % nodes) for node in range(nodes)]
+            raise ValueError(f"--nodes {nodes} are {sum(counts)} ranks, --ranks says {ranks}")
+    else:
+        total = counts[0] if ranks is None else ranks
+        if total < counts[0]:
+            raise ValueError(f"{total} ranks on {counts[0]} nodes: there must be at least one rank on each")
+        _check_ranks(total, nodes)
+        counts = [total // counts[0] + (node < total % counts[0]) for node in range(counts[0])]
+    _check_ranks(sum(counts), nodes)
+    return counts
 
 
-def _parse_layout(layout: str) -> list[int]:
-    parts = layout.split(",")
-    if not all(part.isascii() and part.isdigit() and int(part) > 0 for part in parts):
-        raise ValueError(f"layout is {layout!r}, must be positive counts as in 3,1")
-    return [int(part) for part in parts]
+def _check_ranks(ranks: int, nodes: str | None) -> None:
+    if ranks > MOST_RANKS:
+        where = f" on --nodes {nodes}" if nodes is not None else ""
+        raise ValueError(f"{ranks} ranks{where}: there may be at most {MOST_RANKS}")
 
 
 def rank_command(program: str, arguments: Sequence[str], module: bool = False) -> list[str]:

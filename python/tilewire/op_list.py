@@ -18,10 +18,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Op:
-    """An operation by the name of its function, and the module that has it. The module is not imported for this."""
+    """An operation by the name of its function, and the module that has it. The module is not imported for this.
+
+    network_ends: the role that gives chunks to the network and the one that takes them on another node, as its events
+    name them; None where no role takes what comes.
+    """
 
     name: str
     module: str
+    network_ends: tuple[str, str] | None = None
 
     @property
     def plan_name(self) -> str:
@@ -39,5 +44,5 @@ class Op:
 
 
 OPS = [
-    Op("all_gather_matmul", "tilewire.all_gather"),
+    Op("all_gather_matmul", "tilewire.all_gather", network_ends=("send", "forward")),
 ]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from tilewire.argument_checks import INT32_MOST, count, counts, is_single, number, switch
 from tilewire.errors import InvalidArgument
-from tilewire.trace_events import Event, as_events
+from tilewire.trace_events import Event, as_events, as_run
 
 if TYPE_CHECKING:
     from tilewire import _core
@@ -133,7 +133,7 @@ def answered(answer: _core.PlanAnswer) -> Plan:
         answer.compute_s,
         answer.communication_s,
         answer.simulated_s,
-        as_events(answer.timeline),
+        as_run(as_events(answer.timeline)),
     )
 
 

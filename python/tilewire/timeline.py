@@ -12,14 +12,15 @@ from tilewire.errors import Unavailable
 from tilewire.trace_events import (
     CALL_ROLE,
     COMPUTE_ROLE,
+    FLIGHT_ROLE,
     Event,
     as_events,
     bytes_by_link,
     incomplete_note,
     lanes_of,
-    overlap,
-    write_file,
+    telling_overlap,
 )
+from tilewire.trace_files import PICTURES, write_file
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -37,13 +38,12 @@ _LANE_NOTES = {
     COMPUTE_ROLE: "tiles",
     "push": "own rows to the ranks of the node",
     "send": "own rows to the proxy",
-    "in flight": "a chunk between nodes",
+    FLIGHT_ROLE: "a chunk between nodes",
     "relay": "arrivals made known",
     "forward": "rows of other nodes to the ranks of the node",
-    CALL_ROLE: "ranks agree on the call, and wait for its end",
+    CALL_ROLE: "ranks agree on it, and wait for its end",
 }
 _NOTES_A_ROW = 4
-_LANE_NAMES = {CALL_ROLE: "begin, end"}
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 
 
@@ -62,7 +62,7 @@ def check_picture(path: Path) -> str:
     """The kind of the picture, svg or png; asked before work is done whose result would be drawn. ValueError for
     another suffix, `Unavailable` where nothing can be drawn."""
     kind = path.suffix.lower().lstrip(".")
-    if kind not in ("svg", "png"):
+    if kind not in PICTURES:
         raise ValueError(f"the picture {path} must end in .svg or .png")
     check_matplotlib()
     return kind
@@ -191,9 +191,7 @@ def _dress(axes: Axes, lanes: list[tuple[int, str, int]], places: dict[tuple[int
     workers: dict[tuple[int, str], int] = {}
     for rank, role, _ in lanes:
         workers[rank, role] = workers.get((rank, role), 0) + 1
-    labels = [
-        lane_name(role) if workers[rank, role] == 1 else f"{lane_name(role)} {worker}" for rank, role, worker in lanes
-    ]
+    labels = [role if workers[rank, role] == 1 else f"{role} {worker}" for rank, role, worker in lanes]
     axes.set_yticks([places[lane] + _LANE_HEIGHT / 2 for lane in lanes], labels, fontsize=8, color=_INK)
     axes.tick_params(axis="y", length=0, pad=4)
     axes.tick_params(axis="x", colors=_QUIET, labelsize=8, length=3)
@@ -204,14 +202,10 @@ def _dress(axes: Axes, lanes: list[tuple[int, str, int]], places: dict[tuple[int
     axes.spines["bottom"].set_color("#c5cad3")
 
 
-def lane_name(role: str) -> str:
-    return _LANE_NAMES.get(role, role)
-
-
 def _explain_lanes(figure: Figure, lanes: list[tuple[int, str, int]]) -> None:
     """Below the picture: what the lanes that are there show."""
     present = {role for _, role, _ in lanes}
-    notes = [f"{lane_name(role)}: {note}" for role, note in _LANE_NOTES.items() if role in present]
+    notes = [f"{role}: {note}" for role, note in _LANE_NOTES.items() if role in present]
     rows = [notes[at : at + _NOTES_A_ROW] for at in range(0, len(notes), _NOTES_A_ROW)]
     text = "\n".join("   ·   ".join(row) for row in rows)
     figure.text(0.085, 0.22 / figure.get_figheight(), text, fontsize=8, color=_QUIET, va="center", linespacing=1.5)
@@ -222,7 +216,7 @@ def _head(figure: Figure, events: list[Event], title: str, time: str) -> None:
     figure.text(0.085, 1 - 0.3 / inches, title or "Timeline", fontsize=13, fontweight="bold", color=_INK, va="center")
     parts = [f"{time} in all"] if events else ["no events"]
     parts += [f"{readable_bytes(count)} by {link}" for link, count in bytes_by_link(events).items() if count]
-    shares = overlap(events)
+    shares = telling_overlap(events)
     if shares:
         low, high = min(shares.values()), max(shares.values())
         share = f"{low:.0%}" if round(low, 2) == round(high, 2) else f"{low:.0%} to {high:.0%}"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewire.trace_events import Event, Recording, as_events, write_events
+from tilewire.trace_events import Event, Recording, as_events
+from tilewire.trace_files import write_recording
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    import os
 
     from tilewire import _core
 
@@ -46,9 +47,15 @@ class Trace:
         """How many events are lacking in `events`: there was no room for them."""
         return self._stopped.dropped if self._stopped else self._dropped_so_far()
 
-    def write(self, path: Path) -> None:
-        """Writes the events for `tilewire trace`; OSError names a path that cannot be written."""
-        write_events(self.events, path, self.dropped)
+    def write(self, path: str | os.PathLike[str], title: str = "") -> None:
+        """Writes this rank's events so far, in the form that the path's suffix says: .json for ui.perfetto.dev and
+        `tilewire trace`, .svg or .png for a picture (needs matplotlib). `title` stands in the file and the picture.
+
+        Each rank writes a file of its own, so put the rank into its name; `tilewire trace` makes one of several.
+        Raises `InvalidArgument` for another suffix, `Unavailable` without matplotlib, OSError for a path that cannot be
+        written.
+        """
+        write_recording(Recording(self.events, self.dropped), path, title)
 
     def _events_so_far(self) -> list[Event]:
         return as_events(self._core.trace_events(self._first))

@@ -1,4 +1,4 @@
-"""What roles did and when: the events of one call, their file format, and what can be computed from them.
+"""What roles did and when: the events of calls, and what can be computed from them.
 
 An event is one piece of work of one role: it waited, then it worked.
 
@@ -8,11 +8,11 @@ An event is one piece of work of one role: it waited, then it worked.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
+from dataclasses import dataclass, fields, replace
 from typing import Any
+
+from tilewire.op_list import OPS
 
 # What tables say below their columns.
 LINK_NOTE = (
@@ -20,8 +20,13 @@ LINK_NOTE = (
     "the time of communication (node, network) that is hidden under compute."
 )
 LINKS = ("none", "copy", "node", "network")
+# Below this an overlap is the accident of when threads were scheduled.
+LEAST_OVERLAP_BYTES = 1 << 20
+NO_OVERLAP_NOTE = "overlap -: less than 1 MiB went between ranks, too little for a share that means something."
 COMPUTE_ROLE = "compute"
-CALL_ROLE = "call"  # what belongs to the call as a whole: its record, its end
+FLIGHT_ROLE = "in flight"  # what `flights` adds
+CALL_ROLE = "call"  # what belongs to the call as a whole: its begin record, its end
+_CALL_STEPS = ("begin", "done", "await")  # a role each where a call is simulated
 
 Interval = tuple[int, int]
 
@@ -88,61 +93,9 @@ def _from_mapping(row: Mapping[str, Any], names: Sequence[str]) -> Event:
     return Event(**values)
 
 
-def read_events(path: Path) -> Recording:
-    """Reads what `write_events` wrote; ValueError names the file and what is wrong with it."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(content, dict) or set(content) != {"events", "dropped"}:
-            raise ValueError("the file must hold events and dropped")
-        return Recording(as_events(content["events"]), int(content["dropped"]))
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{path} is not a trace: {error}") from error
-
-
-def write_events(events: Iterable[Event], path: Path, dropped: int = 0) -> None:
-    """`dropped`: how many events are lacking."""
-    write_file(path, json.dumps({"events": [asdict(event) for event in events], "dropped": dropped}).encode())
-
-
-def perfetto(events: Iterable[Event], title: str = "", dropped: int = 0) -> dict[str, Any]:
-    """The same events in the JSON format of Perfetto and Chrome's tracing page: a process a rank, a thread a lane."""
-    ordered = as_events(list(events))
-    start = min((event.wait_begin_ns for event in ordered), default=0)
-    lanes = {lane: index for index, lane in enumerate(lanes_of(ordered))}
-    out: list[dict[str, Any]] = []
-    for rank in sorted({event.rank for event in ordered}):
-        out.append({"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}})
-        out.append({"ph": "M", "name": "process_sort_index", "pid": rank, "args": {"sort_index": rank}})
-    for (rank, role, worker), index in lanes.items():
-        thread = {"ph": "M", "pid": rank, "tid": index}
-        out.append({**thread, "name": "thread_name", "args": {"name": f"{role} {worker}"}})
-        out.append({**thread, "name": "thread_sort_index", "args": {"sort_index": index}})
-    for event in ordered:
-        place = {"ph": "X", "pid": event.rank, "tid": lanes[event.rank, event.role, event.worker]}
-        if event.t_wait_ns:
-            wait = {"ts": (event.wait_begin_ns - start) / 1000, "dur": event.t_wait_ns / 1000}
-            out.append({**place, **wait, "name": "wait", "cat": "wait", "args": {"for": f"{event.name} {event.work}"}})
-        work = {"ts": (event.t_begin_ns - start) / 1000, "dur": (event.t_end_ns - event.t_begin_ns) / 1000}
-        args = {"source rank": event.source, "bytes": event.bytes, "link": event.link}
-        out.append({**place, **work, "name": f"{event.name} {event.work}", "cat": event.role, "args": args})
-    return {"traceEvents": out, "displayTimeUnit": "ns", "otherData": {"title": title, "dropped": dropped}}
-
-
-def write_perfetto(events: Iterable[Event], path: Path, title: str = "", dropped: int = 0) -> None:
-    write_file(path, json.dumps(perfetto(events, title, dropped)).encode())
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Writes a file; OSError names the path and the reason."""
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot write {path}: {error.strerror}; name another file or folder") from error
-
-
 # Roles in the order of the data's way; others follow by name.
 _ROLE_ORDER = {
-    role: place for place, role in enumerate((COMPUTE_ROLE, "push", "send", "in flight", "relay", "forward", CALL_ROLE))
+    role: place for place, role in enumerate((COMPUTE_ROLE, "push", "send", FLIGHT_ROLE, "relay", "forward", CALL_ROLE))
 }
 
 
@@ -152,28 +105,38 @@ def lanes_of(events: Iterable[Event]) -> list[tuple[int, str, int]]:
     return sorted(lanes, key=lambda lane: (lane[0], _ROLE_ORDER.get(lane[1], len(_ROLE_ORDER)), lane[1], lane[2]))
 
 
-def flights(events: Iterable[Event]) -> list[Event]:
-    """The chunks' time on the network, seen from both ends: an event of role "in flight" for each chunk that a rank
-    gave to its proxy (a "send" event ends) and a rank of another node took (a "forward" event of that chunk begins).
+def as_run(simulated: Iterable[Event]) -> list[Event]:
+    """A simulated call's events with the roles that a run has: one role does all the steps of the call as a whole."""
+    return [replace(event, role=CALL_ROLE) if event.role in _CALL_STEPS else event for event in simulated]
 
+
+def flights(events: Iterable[Event], ends: Iterable[tuple[str, str]] | None = None) -> list[Event]:
+    """The chunks' time on the network, seen from both ends: an event of role "in flight" for each chunk that a rank
+    gave to its proxy (an event of a sending role ends) and a rank of another node took (one of the role at the other
+    end, of that chunk, begins).
+
+    ends: pairs of such roles; None takes those that the list of operations says.
     Needs the events of all ranks, on one clock. The events belong to the sender's band and count no bytes again. Chunks
-    that no rank forwards (a node of one rank) have none.
+    that no rank takes (as forwards in a node of one rank) have none.
     """
-    taken: dict[tuple[int, int], list[Event]] = {}
+    pairs = {pair for pair in (ends if ends is not None else (op.network_ends for op in OPS)) if pair}
+    senders = {sender for sender, _ in pairs}
+    taken: dict[tuple[str, int, int], list[Event]] = {}
     found: list[Event] = []
     ordered = list(events)
     for event in ordered:
-        if event.role == "forward":
-            taken.setdefault((event.source, event.work), []).append(event)
+        for sender, taker in pairs:
+            if event.role == taker:
+                taken.setdefault((sender, event.source, event.work), []).append(event)
     for times in taken.values():
         times.sort(key=lambda event: event.t_begin_ns, reverse=True)
-    for sent in sorted((e for e in ordered if e.role == "send" and e.link == "network"), key=lambda e: e.t_end_ns):
-        candidates = taken.get((sent.source, sent.work), [])
+    for sent in sorted((e for e in ordered if e.role in senders and e.link == "network"), key=lambda e: e.t_end_ns):
+        candidates = taken.get((sent.role, sent.source, sent.work), [])
         while candidates:
             at = candidates.pop().t_begin_ns
             if at >= sent.t_end_ns:
                 found.append(
-                    replace(sent, role="in flight", t_wait_ns=0, t_begin_ns=sent.t_end_ns, t_end_ns=at, bytes=0)
+                    replace(sent, role=FLIGHT_ROLE, t_wait_ns=0, t_begin_ns=sent.t_end_ns, t_end_ns=at, bytes=0)
                 )
                 break
     return found
@@ -198,6 +161,13 @@ def overlap(events: Iterable[Event], links: Sequence[str] = ("node", "network"))
         if total:
             shares[rank] = sum(end - begin for begin, end in intersection(communication, compute)) / total
     return shares
+
+
+def telling_overlap(events: Iterable[Event]) -> dict[int, float]:
+    """`overlap`, or nothing where all ranks together sent less than LEAST_OVERLAP_BYTES to others: what tables show."""
+    ordered = list(events)
+    moved = bytes_by_link(ordered)
+    return overlap(ordered) if moved["node"] + moved["network"] >= LEAST_OVERLAP_BYTES else {}
 
 
 def bytes_by_link(events: Iterable[Event]) -> dict[str, int]:

@@ -213,7 +213,15 @@ def test_what_init_refuses(tmp_path: Path) -> None:
 
 def start(program: str, folder: Path, *arguments: str, layout: str = "2") -> subprocess.Popen[str]:
     """A launch in a process group of its own, as a terminal starts it."""
-    command = [sys.executable, "-m", "tilewire", "run", "--layout", layout, "--grace", "10"]
+    command = [
+        sys.executable,
+        "-m",
+        "tilewire",
+        "run",
+        *(["--nodes", layout] if "," in layout else ["-n", layout]),
+        "--grace",
+        "10",
+    ]
     command += [str(HERE / "rank_run.py"), program, str(folder), *arguments]
     environment = {**os.environ, **FAST_FAILURE}
     return subprocess.Popen(
@@ -421,7 +429,7 @@ def test_a_trace_counts_what_it_has_no_room_for(tmp_path: Path) -> None:
     import numpy as np
 
     import tilewire as tw
-    from tilewire.trace_events import read_events
+    from tilewire.trace_files import read_perfetto
 
     a = np.ones((4, 4), np.float32)
     with tw.init(trace_events=3) as comm:
@@ -432,9 +440,9 @@ def test_a_trace_counts_what_it_has_no_room_for(tmp_path: Path) -> None:
                     tw.all_gather_matmul(a, a)
             counts.append(len(trace.events) + trace.dropped)
             assert len(trace.events) == 3 and trace.dropped > 0
-        trace.write(tmp_path / "events.json")
+        trace.write(str(tmp_path / "trace.json"))
     assert counts[1] == 3 * counts[0]
-    assert read_events(tmp_path / "events.json").dropped == counts[1] - 3
+    assert read_perfetto(tmp_path / "trace.json").dropped == counts[1] - 3
 
 
 def test_two_threads_may_close_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ from synthetic_trace import make_trace
 from tilewire import doctor
 from tilewire.cli import app
 from tilewire.self_test import run_self_test
-from tilewire.trace_events import write_events
+from tilewire.trace_events import as_events
+from tilewire.trace_files import read_perfetto, write_perfetto
 
 PACKAGE_ROOT = str(Path(doctor.__file__).resolve().parents[1])
 
@@ -51,7 +52,8 @@ def test_doctor_prints_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_doctor_says_what_is_missing_and_how_to_look_into_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tilewire.self_test.run_self_test", lambda layout, transport: (1.0, "it rains"))
     check = doctor._self_test("transport emulated", [1, 1], "emulated", "nodes")
-    assert "it rains" in check.detail and "tilewire run --layout 1,1 -m tilewire.self_test" in check.advice
+    assert "it rains" in check.detail and "tilewire run --nodes 1,1 -m tilewire.self_test" in check.advice
+    assert "tilewire run -n 2 -m" in doctor._self_test("ranks of one node", [2], "auto", "ranks").advice
     monkeypatch.setattr("tilewire.cli.doctor.run_checks", lambda: [check])
     result = invoke("doctor")
     assert result.exit_code == 1 and "Missing, and needed: transport emulated." in result.output
@@ -82,7 +84,7 @@ def test_absent_library_costs_something(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_trace_writes_what_it_was_asked_for(tmp_path: Path) -> None:
-    write_events(make_trace(), tmp_path / "e.json")
+    write_perfetto(make_trace(), tmp_path / "e.json")
     picture, perfetto = tmp_path / "t.svg", tmp_path / "p.json"
     result = invoke("trace", str(tmp_path / "e.json"), "--picture", str(picture), "--perfetto", str(perfetto))
     assert result.exit_code == 0 and picture.exists() and json.loads(perfetto.read_text())["traceEvents"]
@@ -90,8 +92,8 @@ def test_trace_writes_what_it_was_asked_for(tmp_path: Path) -> None:
 
 
 def test_trace_warns_of_what_is_lacking(tmp_path: Path) -> None:
-    write_events(make_trace(), tmp_path / "e0.json", dropped=5)
-    write_events(make_trace(), tmp_path / "e1.json", dropped=6)
+    write_perfetto(make_trace(), tmp_path / "e0.json", dropped=5)
+    write_perfetto(make_trace(), tmp_path / "e1.json", dropped=6)
     perfetto = tmp_path / "p.json"
     result = invoke("trace", str(tmp_path / "e0.json"), str(tmp_path / "e1.json"), "--perfetto", str(perfetto))
     assert result.exit_code == 0 and "INCOMPLETE: 11 events" in result.output
@@ -99,18 +101,24 @@ def test_trace_warns_of_what_is_lacking(tmp_path: Path) -> None:
 
 
 def test_trace_names_files_that_it_cannot_read_or_write(tmp_path: Path) -> None:
-    write_events(make_trace(), tmp_path / "e.json")
+    write_perfetto(make_trace(), tmp_path / "e.json")
     missing = invoke("trace", str(tmp_path / "none.json"))
-    assert missing.exit_code == 2 and "none.json" in missing.output
+    assert missing.exit_code == 2 and missing.output == (
+        f"tilewire: cannot read {tmp_path / 'none.json'}: No such file or directory\n"
+    )
     unwritable = invoke("trace", str(tmp_path / "e.json"), "--picture", "/no/such/folder/t.svg")
-    assert unwritable.exit_code == 2 and "cannot write /no/such/folder/t.svg" in unwritable.output
+    assert unwritable.exit_code == 2 and unwritable.output.startswith(
+        "tilewire: cannot write /no/such/folder/t.svg: No"
+    )
+    other = invoke("trace", str(tmp_path / "e.json"), "--perfetto", str(tmp_path / "p.svg"))
+    assert other.exit_code == 2 and "p.svg must end in .json" in other.output and not (tmp_path / "p.svg").exists()
 
 
 @pytest.mark.parametrize("file", ["t.png", "t.svg"])
 def test_picture_that_cannot_be_drawn_is_refused_before_any_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
-    write_events(make_trace(), tmp_path / "e.json")
+    write_perfetto(make_trace(), tmp_path / "e.json")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     picture, perfetto = str(tmp_path / file), tmp_path / "p.json"
     trace = invoke("trace", str(tmp_path / "e.json"), "--picture", picture, "--perfetto", str(perfetto))
@@ -119,6 +127,91 @@ def test_picture_that_cannot_be_drawn_is_refused_before_any_work(
         assert result.exit_code == 2 and "pip install 'tilewire[demo]'" in result.output, result.output
     assert not perfetto.exists() and "predicted" not in plan.output
     assert invoke("trace", str(tmp_path / "e.json")).exit_code == 0
+
+
+def test_traces_of_several_ranks_become_one_with_their_flights(tmp_path: Path) -> None:
+    events = as_events(make_trace())
+    paths = [tmp_path / f"t.{rank}.json" for rank in range(4)]
+    for rank, path in enumerate(paths):
+        write_perfetto([event for event in events if event.rank == rank], path)
+    result = invoke("trace", *map(str, paths), "--perfetto", str(tmp_path / "all.json"))
+    assert result.exit_code == 0, result.output
+    merged = read_perfetto(tmp_path / "all.json").events
+    assert [event for event in merged if event.role != "in flight"] == events
+    # Each of the four ranks sends six chunks to the other node.
+    assert sum(event.role == "in flight" for event in merged) == 24
+    again = invoke("trace", str(tmp_path / "all.json"), "--perfetto", str(tmp_path / "again.json"))
+    assert again.exit_code == 0 and read_perfetto(tmp_path / "again.json").events == merged
+
+
+def test_nodes_are_said_alike_in_every_command() -> None:
+    """A number is one of nodes, several are the ranks of each."""
+    helps = []
+    for command in (["run"], ["demo"], ["plan", "all_gather_matmul"]):
+        text = " ".join(invoke(*command, "--help").output.split())
+        begin = text.index("--nodes COUNT|WIDTHS")
+        helps.append(text[begin : text.index("Default: 1.", begin)])
+    assert helps[0] == helps[1] == helps[2] and "does not come out even" in helps[0]
+    show_layout = "import os; print(os.environ['TILEWIRE_LAYOUT'])"
+    shape = ["--m", "12", "--k", "8", "--n", "8", "--json"]
+    for options, layout in (
+        (["--ranks", "3", "--nodes", "2"], "2,1"),
+        (["--nodes", "2"], "1,1"),
+        (["--nodes", "3+1"], "3,1"),
+        (["--ranks", "4", "--nodes", "3,1"], "3,1"),
+    ):
+        command = [sys.executable, "-m", "tilewire", "run", *options, "--no-prefix", sys.executable, "-c", show_layout]
+        done = subprocess.run(command, cwd=PACKAGE_ROOT, capture_output=True, text=True, timeout=60, check=False)
+        assert set(done.stdout.split()) == {layout}, done.stderr
+        given = invoke("plan", "all_gather_matmul", *options, *shape)
+        widths = invoke("plan", "all_gather_matmul", "--nodes", layout, *shape)
+        assert given.exit_code == 0 and given.output == widths.output
+        last = ["--rank", str(sum(map(int, layout.split(","))))]
+        assert "rank = " in invoke("plan", "all_gather_matmul", *options, *shape, *last).output
+    for command in (
+        ["run", "--nodes", "2;1", "true"],
+        ["demo", "--nodes", "2;1"],
+        ["plan", "all_gather_matmul", *shape],
+    ):
+        result = invoke(*command, *["--nodes", "2;1"] * (command[0] == "plan"))
+        assert result.exit_code == 2 and "--nodes is '2;1'" in result.output, result.output
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_doctor_loses_nothing_on_a_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    checks = [
+        doctor.Check("a_name_of_its_own", doctor.OFF, "x" * 150, "costs that " * 9, "do /a/long/path/" + "y" * 150),
+        doctor.Check("b", doctor.OK, "[found]"),
+    ]
+    monkeypatch.setattr("tilewire.cli.doctor.run_checks", lambda: checks)
+    monkeypatch.setenv("COLUMNS", str(width))
+    output = invoke("doctor").output
+    assert max(map(len, output.splitlines())) <= width and "…" not in output
+    squeezed = re.sub(r"[\s│]", "", output)
+    for text in (
+        "a_name_of_its_own",
+        "x" * 150,
+        "costs:" + "coststhat" * 9,
+        "do:do/a/long/path/" + "y" * 150,
+        "[found]",
+    ):
+        assert text in squeezed, text
+
+
+def test_doctor_promises_nothing_that_is_not_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No transport uses an RDMA library today, and no call from Python a GPU: here or not, that is said."""
+
+    def no_library(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    for load in (no_library, lambda name: None):
+        monkeypatch.setattr("ctypes.CDLL", load)
+        for check in (doctor.check_verbs(), doctor.check_efa()):
+            text = " ".join((check.detail, check.cost, check.advice))
+            assert "no RDMA transport yet" in text or "no transport uses it yet" in text, text
+        check = doctor.check_cuda_driver()
+        text = " ".join((check.detail, check.cost))
+        assert "calls from Python run on the CPU" in text or "Python does not yet" in text, text
 
 
 def test_run_names_what_does_not_fit(tmp_path: Path) -> None:
@@ -175,7 +268,7 @@ def test_plan_names_what_cannot_be() -> None:
         (["all_gather_matmul", "--m", "1", "--k", "-1", "--n", "1"], "k = -1"),
         (["all_gather_matmul", "--m", "x", "--k", "1", "--n", "1"], "--m is 'x'"),
         (["all_gather_matmul", "--m", "1,2,3", "--k", "1", "--n", "1", "--nodes", "2"], "m has 3 counts"),
-        (["all_gather_matmul", "--m", "1", "--k", "1", "--n", "1", "--nodes", "2", "--rank", "2"], "rank = 2"),
+        (["all_gather_matmul", "--m", "1", "--k", "1", "--n", "1", "--nodes", "1+1", "--rank", "2"], "rank = 2"),
     ):
         result = invoke("plan", *arguments)
         assert result.exit_code == 2 and piece in result.output, result.output

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from fake_cluster import FakeCluster, FakeComm, Tamper
 from synthetic_trace import make_trace
-from tilewire import demo, encoder_weights
+from tilewire import demo, demo_report, encoder_weights
 from tilewire.all_gather_cases import AllGatherCase, odd_cases, real_cases
 from tilewire.cli import app
 from tilewire.cli import demo as demo_command
@@ -29,6 +29,8 @@ from tilewire.encoder_weights import EncoderModel, load_model
 from tilewire.launcher import Launch
 from tilewire.linear import Array
 from tilewire.rank_processes import Sink
+from tilewire.trace_events import LEAST_OVERLAP_BYTES, as_events
+from tilewire.trace_files import read_perfetto
 
 
 @cache
@@ -42,9 +44,9 @@ def run_all(world_size: int, folder: Path, cases: Sequence[Case], tamper: Tamper
     return demo.read_results(folder, world_size)
 
 
-def show(summary: demo.Summary) -> str:
+def show(summary: demo.Summary, width: int = 150) -> str:
     out = io.StringIO()
-    demo.print_summary(summary, Console(file=out, width=150))
+    demo_report.print_summary(summary, Console(file=out, width=width))
     return out.getvalue()
 
 
@@ -99,7 +101,7 @@ def test_failure_names_case_rank_and_element(tmp_path: Path) -> None:
     summary = run_all(4, tmp_path, [AllGatherCase("even", [8] * 4, 64, [[16] * 4])], swap_shards)
     assert not summary.ok
     text = " ".join(show(summary).split())
-    assert demo.verdict_of(summary) == "[bold red]FAILED[/bold red]: even."
+    assert demo_report.verdict_of(summary) == "[bold red]FAILED[/bold red]: even."
     assert "FAILED" in text and "rank 1: elements are beyond their tolerance; worst element" in text
 
 
@@ -127,12 +129,12 @@ def test_encoder_that_differs_on_one_rank_fails_the_demo(tmp_path: Path) -> None
     (tmp_path / "rank1.json").write_text(json.dumps(content))
     summary = demo.read_results(tmp_path, 2)
     assert not summary.ok and "NOT equal" in show(summary)
-    assert demo.verdict_of(summary).endswith(": sentence encoder.")
+    assert demo_report.verdict_of(summary).endswith(": sentence encoder.")
 
 
 def test_no_case_at_all_is_no_success(tmp_path: Path) -> None:
     summary = run_all(1, tmp_path, [])
-    assert not summary.ok and "nothing was run" in demo.verdict_of(summary)
+    assert not summary.ok and "nothing was run" in demo_report.verdict_of(summary)
 
 
 def test_a_table_an_operation_under_its_own_name() -> None:
@@ -143,6 +145,54 @@ def test_a_table_an_operation_under_its_own_name() -> None:
     first, second = text.split("matmul_y on 4 ranks")
     assert "matmul_x on 4 ranks" in first and first.count("matmul_x case") == 2 and "matmul_y case" not in first
     assert second.count("matmul_y case") == 1 and "matmul_x" not in second
+
+
+def large_case(world_size: int) -> CaseResult:
+    """As long in all its cells as a case gets."""
+    case = AllGatherCase("list of weights, biases, gathered rows", [1234] * world_size, 8192, [[2048] * world_size] * 3)
+    moved = {"copy": 1023 << 20, "node": (1 << 30) + 1, "network": 1023 << 10}
+    return CaseResult(case.op, case.name, case.shape, True, "", 512 * 81920, 0.1234, moved, make_trace())
+
+
+@pytest.mark.parametrize("width", [72, 80, 132, 400])
+def test_no_column_of_the_tables_is_lost_on_a_terminal(width: int) -> None:
+    encoder = demo.EncoderResult((-np.eye(6)).tolist(), 0, 0, 0.1, 9)
+    summary = demo.Summary([large_case(4), replace(large_case(4), name="x" * 90, ok=False)], [encoder], 4)
+    text = show(summary, width)
+    assert max(map(len, text.splitlines())) <= width and "…" not in text
+    for name in ("case", "check", "time", "copy", "node", "network", "overlap", "sentence"):
+        assert re.search(rf"{name}\s", text), name
+    for cell in ("ok 41943040", "FAILED", "123.4 ms", "1023 MiB", "1 GiB", "1023 KiB", "-1.000", "%"):
+        assert cell in text, cell
+    # What is folded goes on in the next line of its column.
+    rows = [re.split("[│┃]", line) for line in text.splitlines() if line[:1] in "│┃"]
+    left = "".join(cell.replace(" ", "") for number in (1, 2) for cell in (row[number] for row in rows))
+    for cell in (
+        large_case(4).name,
+        large_case(4).shape,
+        "x" * 90,
+        *demo.SENTENCES,
+        "rows of each rank x K x N of each rank",
+    ):
+        assert cell.replace(" ", "") in left, cell
+    lines = [line for line in text.splitlines() if "123.4 ms" in line]
+    assert all(("1023 KiB" in line) == (width == 400) for line in lines), "a line a case only where there is room"
+
+
+def test_n_in_the_table_is_that_of_a_rank() -> None:
+    """As in a call and in `tilewire plan`, not the columns of all ranks together."""
+    case = AllGatherCase("layer", [128, 128], 64, [[32, 32], [8, 5]])
+    assert case.shape == "128 each x 64 x 32 each, 8+5 bf16"
+    assert "rows of each rank x K x N of each rank" in show(demo.Summary([large_case(2)], [], 2))
+    assert "N: columns of one rank's weight" in CliRunner().invoke(app, ["plan", "all_gather_matmul", "--help"]).output
+
+
+def test_a_case_that_moves_next_to_nothing_has_no_overlap() -> None:
+    tiny = replace(large_case(4), events=[replace(one, bytes=1) for one in as_events(make_trace())])
+    small, large = (show(demo.Summary([case], [], 4)) for case in (tiny, large_case(4)))
+    assert re.search(r"\d%", large) and not re.search(r"\d%", small)
+    assert re.search(r"\s-\s+│\n", small) and "overlap -: less than 1 MiB went between ranks" in small
+    assert LEAST_OVERLAP_BYTES == 1 << 20
 
 
 def test_what_the_trace_had_no_room_for_is_summed_and_drawn(tmp_path: Path) -> None:
@@ -162,7 +212,8 @@ def test_timeline_files_of_the_first_case(tmp_path: Path) -> None:
         "all_gather_matmul", "layer", "(4x128) x 2048 x 8192 bfloat16", True, "ok", 1, 0.001, {}, make_trace()
     )
     paths = demo.write_timeline(demo.Summary([case], [], 4), tmp_path)
-    assert [path.name for path in paths] == ["events.json", "perfetto.json", "timeline.svg", "timeline.png"]
+    assert [path.name for path in paths] == ["timeline.json", "timeline.svg", "timeline.png"]
+    assert read_perfetto(paths[0]).events == as_events(make_trace())
     assert all(path.stat().st_size > 1000 for path in paths)
 
 
@@ -198,12 +249,12 @@ def test_demo_without_matplotlib_says_so_first_and_still_shows_the_table(
 ) -> None:
     (tmp_path / "timeline.svg").write_text("of an old run")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    result = CliRunner().invoke(app, ["demo", "--layout", "1,1", "--out", str(tmp_path)])
+    result = CliRunner().invoke(app, ["demo", "--nodes", "1,1", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     text = " ".join(result.output.split())
     assert "pip install 'tilewire[demo]'" in text.split("starting")[0], "it is said only after the work"
     assert "ok 128" in text and text.count("left out: the timeline pictures") == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["events.json", "perfetto.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["timeline.json"]
 
 
 def test_demo_without_the_encoder_runs_the_rest(

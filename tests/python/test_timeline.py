@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -14,21 +15,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synthetic_trace import make_trace
+from tilewire.errors import InvalidArgument
 from tilewire.timeline import draw, readable_bytes, readable_time, source_colour, write_picture
 from tilewire.trace_events import (
+    LEAST_OVERLAP_BYTES,
     Event,
+    Recording,
     as_events,
+    as_run,
     bytes_by_link,
     flights,
     intersection,
     lanes_of,
     overlap,
-    perfetto,
-    read_events,
+    telling_overlap,
     union,
-    write_events,
-    write_perfetto,
 )
+from tilewire.trace_files import perfetto, read_perfetto, write_perfetto, write_recording
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda p: (p[0], p[0] + p[1])), max_size=8)
 
@@ -86,14 +89,35 @@ def test_bytes_are_summed_by_link() -> None:
     assert bytes_by_link(events) == {"copy": 0, "node": 200, "network": 100}
 
 
+def test_an_overlap_of_next_to_nothing_is_not_told() -> None:
+    def two(count: int) -> list[Event]:
+        sends = [replace(event(0, 10, "send", "network", rank), bytes=count) for rank in (0, 1)]
+        return [event(0, 10), *sends, replace(event(0, 10, "push", "copy"), bytes=10 * LEAST_OVERLAP_BYTES)]
+
+    assert telling_overlap(two(LEAST_OVERLAP_BYTES // 2)) == {0: 1.0, 1: 0.0}
+    assert telling_overlap(two(LEAST_OVERLAP_BYTES // 2 - 1)) == {}
+
+
+def test_a_simulated_call_has_the_roles_of_a_run() -> None:
+    roles = ("begin", "push", "done", "await", "compute")
+    found = as_run([event(0, 1, role) for role in roles])
+    assert [one.role for one in found] == ["call", "push", "call", "call", "compute"]
+
+
 def test_dicts_record_arrays_and_files_give_the_same_events(tmp_path: Path) -> None:
-    events = as_events(make_trace())
+    start = 27_121_680_985_817  # ns since the machine was started: more than a float32 holds
+    events = as_events(
+        [replace(one, t_begin_ns=one.t_begin_ns + start, t_end_ns=one.t_end_ns + start) for one in make_trace()]
+    )
+    events = as_events([*events, Event(0, "call", 0, "", -1, -1, start, 50, start + 7, 0, "none")])
+    events = as_events([*events, Event(3, "in flight", 1, "a chunk", 12, 3, start, 0, start, 9, "network")])
     rows = [asdict(e) for e in events]
     texts = {"role": "U16", "name": "U16", "link": "U8"}
     types = [(name, texts.get(name, "i8")) for name in rows[0]]
     records = np.array([tuple(row.values()) for row in rows], dtype=types)
-    write_events(events, tmp_path / "e.json")
-    assert as_events(rows) == as_events(records) == read_events(tmp_path / "e.json").events == events
+    write_perfetto(events, tmp_path / "e.json", dropped=7)
+    assert as_events(rows) == as_events(records) == read_perfetto(tmp_path / "e.json").events == events
+    assert read_perfetto(tmp_path / "e.json").dropped == 7
 
 
 @pytest.mark.parametrize(
@@ -112,14 +136,58 @@ def test_unknown_and_missing_fields_are_named() -> None:
         as_events([row])
 
 
+OTHER = {"otherData": {"start_ns": 0, "dropped": 0}}
+THREAD = {"ph": "M", "name": "thread_name", "pid": 0, "tid": 0, "args": {"name": "push 0"}}
+SLICE = {"ph": "X", "name": "chunk 0", "cat": "push", "pid": 0, "tid": 0, "ts": 1, "dur": 2}
+ARGUMENTS = {"args": {"source rank": 0, "bytes": 1, "link": "node"}}
+
+
 @pytest.mark.parametrize(
-    "content", ["", "{}", "[]", '{"events": [1], "dropped": 0}', '{"events": [{"rank": 0}], "dropped": 0}', "\x00"]
+    ("content", "why"),
+    [
+        ("", "Expecting value"),
+        ("\x00", "Expecting value"),
+        ("{}", "it lacks 'otherData'"),
+        ("[]", "indices"),
+        ('{"traceEvents": []}', "it lacks 'otherData'"),
+        (json.dumps({**OTHER, "traceEvents": [1]}), "subscriptable"),
+        (json.dumps({**OTHER, "traceEvents": [SLICE]}), r"it lacks \(0, 0\)"),
+        (json.dumps({**OTHER, "traceEvents": [THREAD, SLICE]}), "it lacks 'args'"),
+        (json.dumps({**OTHER, "traceEvents": [THREAD, {**SLICE, **ARGUMENTS, "ts": math.inf}]}), "infinity"),
+        (
+            json.dumps({**OTHER, "traceEvents": [THREAD, {**SLICE, "cat": "wait"}, {**SLICE, **ARGUMENTS}]}),
+            "chunk 0 of push 0 begins -2000 ns after its wait ends",
+        ),
+    ],
 )
-def test_file_that_is_no_trace_is_named(content: str, tmp_path: Path) -> None:
+def test_file_that_is_no_trace_is_named_and_why(content: str, why: str, tmp_path: Path) -> None:
     path = tmp_path / "broken.json"
     path.write_text(content)
-    with pytest.raises(ValueError, match=r"broken\.json is not a trace"):
-        read_events(path)
+    with pytest.raises(ValueError, match=rf"broken\.json is not a trace of Tilewire: .*{why}.*TILEWIRE_TRACE_FILE"):
+        read_perfetto(path)
+
+
+def test_a_trace_that_is_not_there_is_named_with_those_of_the_ranks(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match=r"cannot read .*t\.json: No such file or directory$"):
+        read_perfetto(tmp_path / "t.json")
+    for rank in range(2):
+        write_perfetto(make_trace(), tmp_path / f"t.{rank}.json")
+    with pytest.raises(
+        OSError, match=r"t\.json: No such file or directory; there are t\.0\.json, t\.1\.json: name those"
+    ):
+        read_perfetto(tmp_path / "t.json")
+
+
+def test_a_recording_is_written_by_its_suffix(tmp_path: Path) -> None:
+    recording = Recording(as_events(make_trace()), 3)
+    for kind, first in (("json", b'{"traceEvents'), ("svg", b"<?xml"), ("png", b"\x89PNG"), ("SVG", b"<?xml")):
+        write_recording(recording, str(tmp_path / f"t.{kind}"), "a title")
+        assert (tmp_path / f"t.{kind}").read_bytes().startswith(first)
+    assert read_perfetto(tmp_path / "t.json") == recording and "INCOMPLETE: 3" in (tmp_path / "t.svg").read_text()
+    for name in ("t.gif", "t", "json"):
+        with pytest.raises(InvalidArgument, match=rf"path = .*{name}, must end in \.json .*, \.svg or \.png"):
+            write_recording(recording, tmp_path / name)
+        assert not (tmp_path / name).exists()
 
 
 def test_perfetto_has_every_event_once_at_its_time() -> None:
@@ -166,8 +234,6 @@ def test_empty_tiny_and_large_traces_can_be_drawn(events: list[Event], tmp_path:
 
 
 def test_an_incomplete_trace_says_so_in_its_files_and_in_its_picture(tmp_path: Path) -> None:
-    write_events(make_trace(), tmp_path / "e.json", dropped=17)
-    assert read_events(tmp_path / "e.json").dropped == 17
     assert perfetto([], dropped=17)["otherData"]["dropped"] == 17
     write_picture(make_trace(), tmp_path / "t.svg", dropped=17)
     assert "INCOMPLETE: 17 events had no room" in (tmp_path / "t.svg").read_text()
@@ -189,7 +255,7 @@ def test_colours_of_sources_differ() -> None:
 def test_path_that_cannot_be_written_is_named(name: str, tmp_path: Path) -> None:
     (tmp_path / "taken.svg").mkdir()
     path = tmp_path / name
-    for write in (write_picture, write_perfetto, write_events):
+    for write in (write_picture, write_perfetto):
         with pytest.raises(OSError, match=f"cannot write {path}"):
             write([event(0, 1)], path)
 
@@ -222,6 +288,20 @@ def test_flight_lasts_from_the_command_to_the_forward_of_the_same_chunk() -> Non
     assert all((e.rank, e.role, e.link, e.bytes, e.t_wait_ns) == (0, "in flight", "network", 0, 0) for e in found)
 
 
+def test_flights_are_between_the_roles_that_operations_say() -> None:
+    def event(rank: int, role: str, begin: int, end: int, link: str) -> Event:
+        return Event(rank, role, 0, "chunk", 7, 0, begin, 0, end, 64, link)
+
+    events = [
+        event(0, "scatter", 1, 2, "network"),
+        event(2, "reduce", 30, 35, "none"),
+        event(2, "forward", 20, 25, "node"),
+    ]
+    assert not flights(events)
+    found = flights(events, [("send", "forward"), ("scatter", "reduce")])
+    assert [(e.rank, e.t_begin_ns, e.t_end_ns) for e in found] == [(0, 2, 30)]
+
+
 def test_lanes_and_colours_that_are_there_are_explained_in_the_picture() -> None:
     call = Event(0, "call", 0, "", -1, -1, 0, 0, 1, 0, "none")
     with_call, without = draw([call, *make_trace()]), draw(make_trace())
@@ -230,8 +310,8 @@ def test_lanes_and_colours_that_are_there_are_explained_in_the_picture() -> None
         legend = [text.get_text() for text in figure.legends[0].get_texts()]
         labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
         assert "forward: rows of other nodes" in below and "relay" not in below
-        assert ("begin, end: ranks agree on the call" in below) == is_there
-        assert ("signals, no data" in legend) == is_there == ("begin, end" in labels)
+        assert ("call: ranks agree on it" in below) == is_there
+        assert ("signals, no data" in legend) == is_there == ("call" in labels)
     # Nothing is cut off at the right.
     edge = with_call.texts[-1].get_window_extent().x1
     assert edge < with_call.bbox.x1

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tilewire.cli.console import make_console
-from tilewire.cli.failure import fail
+from tilewire.cli.failure import fail, text_of
+from tilewire.cli.ranks import Nodes, Ranks
 from tilewire.errors import Error, Unavailable
 from tilewire.launcher import Launch, launch, make_layout
 
@@ -39,15 +40,17 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    layout: Annotated[str, typer.Option("--layout", help="Ranks of each node, as in 2,2.")] = "2,2",
+    ranks: Ranks = None,
+    nodes: Nodes = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for the timeline picture and its data.")] = Path(
         "out/demo"
     ),
 ) -> None:
-    """Run the operations on an embedded cluster, check every element, show a table and write a timeline."""
+    """Run the operations on an embedded cluster, check every element, show a table and write a timeline. Without -n
+    and --nodes the cluster has 2 nodes of 2 ranks."""
     console = make_console()
     try:
-        counts = make_layout(None, None, layout)
+        counts = [2, 2] if ranks is None and nodes is None else make_layout(ranks, nodes)
         parts = find_parts()
         _say(parts.left_out, console)
         out.mkdir(parents=True, exist_ok=True)
@@ -59,7 +62,7 @@ def demo(
             ok = _show(Path(folder), sum(counts), out, parts, console)
         _say(parts.left_out, console)
     except (Error, ValueError, OSError) as error:
-        fail(str(error))
+        fail(text_of(error))
     raise typer.Exit(0 if ok else 1)
 
 
@@ -103,7 +106,8 @@ def _environment(ranks: int) -> dict[str, str]:
 
 
 def _show(folder: Path, world_size: int, out: Path, parts: Parts, console: Console) -> bool:
-    from tilewire.demo import print_summary, read_results, verdict_of, write_timeline
+    from tilewire.demo import read_results, write_timeline
+    from tilewire.demo_report import print_summary, verdict_of
 
     summary = read_results(folder, world_size)
     print_summary(summary, console)

@@ -42,14 +42,18 @@ def verdict_of(checks: list[Check]) -> str:
     missing = [check.name for check in checks if check.state == MISSING]
     off = sum(check.state == OFF for check in checks)
     found = f"Missing, and needed: {', '.join(missing)}." if missing else "Everything that is needed is here."
-    return f"{found} Off, and optional: {off} of {len(checks)}; what that costs is said beside each."
+    return f"{found} Off, and optional: {off} of {len(checks)}; what that costs is said with each."
 
 
 def table_of(checks: list[Check]) -> Table:
     from rich.markup import escape
 
-    table = Table("check", "state", "found", "what its lack costs", "what to do")
+    table = Table()
+    for name in ("check", "state", "what was found, what its lack costs, and what to do"):
+        table.add_column(name, overflow="fold")
     for check in checks:
-        cells = [check.detail, *((check.cost, check.advice) if check.state != OK else ("", ""))]
-        table.add_row(escape(check.name), _MARKS[check.state], *map(escape, cells))
+        lines = [check.detail]
+        if check.state != OK:
+            lines += [f"costs: {check.cost}", f"do: {check.advice}"]
+        table.add_row(escape(check.name), _MARKS[check.state], escape("\n".join(lines)))
     return table

@@ -13,7 +13,6 @@ import typer
 from tilewire.cli.failure import fail
 
 MOST_SIZE = 2**62  # of a dimension of a matrix
-MOST_RANKS = 2**20
 
 
 def finite(value: float) -> float:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tilewire.cli.failure import fail
-from tilewire.cli.numbers import MOST_RANKS, finite, numbers, working
+from tilewire.cli.failure import fail, text_of
+from tilewire.cli.numbers import finite, numbers, working
+from tilewire.cli.ranks import Nodes, RanksBesideN
+from tilewire.launcher import MOST_RANKS, make_layout
 from tilewire.op_list import OPS, Op
 
 if TYPE_CHECKING:
@@ -83,7 +85,8 @@ def _rate(name: str, what: str) -> Any:
 def _answer(
     question: Question,
     *,
-    nodes: Annotated[str, typer.Option("--nodes", help="Ranks of each node, as in 8,8.")] = "1",
+    ranks: RanksBesideN = None,
+    nodes: Nodes = None,
     rank: Annotated[int, typer.Option("--rank", max=MOST_RANKS, help="The rank whose plan is shown.")] = 0,
     dtype: Annotated[str, typer.Option("--dtype", help="bf16, fp16 or fp32.")] = "bf16",
     workers: Annotated[int, typer.Option("--workers", min=1, max=4096, help="Compute workers of a rank.")] = 1,
@@ -99,10 +102,8 @@ def _answer(
     from tilewire.errors import Error
     from tilewire.timeline import check_picture, readable_time, write_picture
 
-    counts = numbers("--nodes", nodes)
-    if sum(counts) > MOST_RANKS:
-        fail(f"--nodes {nodes} are {sum(counts)} ranks, must be at most {MOST_RANKS}")
     try:
+        counts = make_layout(ranks, nodes)
         if picture is not None:
             check_picture(picture)
         with working(f"planning and simulating {sum(counts)} ranks"):
@@ -119,10 +120,10 @@ def _answer(
                 timeline=picture is not None,
             )
         if picture is not None:
-            sizes = " x ".join(question.shape.values())
-            write_picture(found.timeline, picture, f"{question.op}   simulated   {sizes} {dtype}   nodes {nodes}")
+            sizes, widths = " x ".join(question.shape.values()), "+".join(map(str, counts))
+            write_picture(found.timeline, picture, f"{question.op}   simulated   {sizes} {dtype}   nodes {widths}")
     except (Error, ValueError, OSError) as error:
-        fail(str(error))
+        fail(text_of(error))
     if as_json:
         typer.echo(found.json)
         return

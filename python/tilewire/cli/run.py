@@ -8,14 +8,11 @@ from typing import Annotated
 
 import typer
 
-from tilewire.cli.failure import fail
+from tilewire.cli.failure import fail, text_of
 from tilewire.cli.numbers import finite
+from tilewire.cli.ranks import Nodes, Ranks
 from tilewire.errors import Error
 from tilewire.launcher import Launch, launch, make_layout, rank_command
-
-Ranks = Annotated[int | None, typer.Option("-n", "--ranks", help="Number of ranks (processes). Default: 1.")]
-Nodes = Annotated[int | None, typer.Option("--nodes", help="Split the ranks evenly over this many nodes. Default: 1.")]
-Layout = Annotated[str | None, typer.Option("--layout", help="Ranks of each node instead, as in 3,1.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -28,7 +25,6 @@ def run(
     arguments: Annotated[list[str] | None, typer.Argument(help="Handed to it as they are.")] = None,
     ranks: Ranks = None,
     nodes: Nodes = None,
-    layout: Layout = None,
     module: Annotated[bool, typer.Option("-m", "--module", help="Run a Python module, as python -m does.")] = False,
     grace: Annotated[
         float, typer.Option("--grace", callback=finite, help="Seconds that ranks get to end by themselves.")
@@ -38,12 +34,12 @@ def run(
     """Start the ranks of this machine as processes, several nodes' worth if you like, and end them together."""
     try:
         command = rank_command(program, arguments or [], module)
-        plan = Launch(command, make_layout(ranks, nodes, layout), grace_s=grace, prefix=prefix)
+        plan = Launch(command, make_layout(ranks, nodes), grace_s=grace, prefix=prefix)
         code = launch(plan)
     except (Error, ValueError, OSError) as error:
         if isinstance(error, BrokenPipeError):
             # Whoever read the output has left: nothing more can be said there, not even while Python ends.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(141) from None
-        fail(str(error))
+        fail(text_of(error))
     raise typer.Exit(code)

@@ -1,4 +1,4 @@
-"""`tilewire trace events.json`: makes a Perfetto file and a picture of recorded events."""
+"""`tilewire trace trace.json`: sums recorded timelines up, and makes one file and a picture of them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,22 @@ import typer
 from rich.table import Table
 
 from tilewire.cli.console import make_console
-from tilewire.cli.failure import fail
+from tilewire.cli.failure import fail, text_of
 from tilewire.cli.numbers import working
 from tilewire.errors import Error
-from tilewire.trace_events import LINK_NOTE, Event, bytes_by_link, incomplete_note, overlap, read_events, write_perfetto
+from tilewire.trace_events import (
+    FLIGHT_ROLE,
+    LINK_NOTE,
+    NO_OVERLAP_NOTE,
+    Event,
+    Recording,
+    as_events,
+    bytes_by_link,
+    flights,
+    incomplete_note,
+    telling_overlap,
+)
+from tilewire.trace_files import read_perfetto, write_perfetto
 
 
 def register(app: typer.Typer) -> None:
@@ -20,46 +32,65 @@ def register(app: typer.Typer) -> None:
 
 
 def trace(
-    events_files: Annotated[
-        list[Path], typer.Argument(metavar="EVENTS...", help="Recorded events, one file or one a rank.")
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="TRACES...",
+            help="What TILEWIRE_TRACE_FILE, timeline.write() or tilewire demo wrote, in .json: one file or one a rank.",
+        ),
     ],
     picture: Annotated[Path | None, typer.Option("--picture", help="Draw the timeline to this .svg or .png.")] = None,
-    perfetto: Annotated[Path | None, typer.Option("--perfetto", help="Write JSON for ui.perfetto.dev here.")] = None,
-    title: Annotated[str, typer.Option("--title", help="Title of the picture.")] = "",
+    perfetto: Annotated[
+        Path | None, typer.Option("--perfetto", help="Write all of it to this one .json, for ui.perfetto.dev.")
+    ] = None,
+    title: Annotated[str, typer.Option("--title", help="Title of the picture and of the file.")] = "",
 ) -> None:
-    """Turn recorded events into a timeline picture and a file for Perfetto, and sum them up."""
+    """Sum up recorded timelines, and turn those of several ranks into one picture and one file for Perfetto."""
     try:
+        if perfetto and perfetto.suffix != ".json":
+            raise ValueError(f"--perfetto {perfetto} must end in .json")
         if picture:
             from tilewire.timeline import check_picture, write_picture
 
             check_picture(picture)
-        recordings = [read_events(path) for path in events_files]
-        events = [event for recording in recordings for event in recording.events]
-        dropped = sum(recording.dropped for recording in recordings)
+        all_of_it = merge([read_perfetto(path) for path in files])
+        events, dropped = all_of_it.events, all_of_it.dropped
         if perfetto:
             write_perfetto(events, perfetto, title, dropped)
         if picture:
             with working(f"drawing {len(events)} events"):
                 write_picture(events, picture, title, dropped)
     except (Error, ValueError, OSError) as error:
-        fail(str(error))
+        fail(text_of(error))
     console = make_console()
     console.print(summary(events))
     if dropped:
         console.print(incomplete_note(dropped), style="bold red", highlight=False)
-    console.print(f"time: from a rank's first wait to its last work. {LINK_NOTE}", highlight=False)
+    console.print(
+        f"time: from a rank's first wait to its last work. {LINK_NOTE} {NO_OVERLAP_NOTE}", markup=False, highlight=False
+    )
+
+
+def merge(recordings: list[Recording]) -> Recording:
+    """Those of several ranks together, and with them the flights that only both ends together show."""
+    events = [event for recording in recordings for event in recording.events]
+    if not any(event.role == FLIGHT_ROLE for event in events):
+        events += flights(events)
+    return Recording(as_events(events), sum(recording.dropped for recording in recordings))
 
 
 def summary(events: list[Event]) -> Table:
     """A row a rank: events, time, bytes over each kind of link, overlap."""
-    from tilewire.timeline import readable_bytes
+    from tilewire.timeline import readable_bytes, readable_time
 
-    table = Table("rank", "events", "time", "copy", "node", "network", "overlap")
-    shares = overlap(events)
+    table = Table()
+    for name in ("rank", "events", "time", "copy", "node", "network", "overlap"):
+        table.add_column(name, justify="right", overflow="fold")
+    shares = telling_overlap(events)
     for rank in sorted({event.rank for event in events}):
         own = [event for event in events if event.rank == rank]
         time_ns = max(event.t_end_ns for event in own) - min(event.wait_begin_ns for event in own)
         moved = [readable_bytes(count) for count in bytes_by_link(own).values()]
         share = f"{shares[rank]:.0%}" if rank in shares else "-"
-        table.add_row(str(rank), str(len(own)), f"{time_ns / 1e6:.3f} ms", *moved, share)
+        table.add_row(str(rank), str(len(own)), readable_time(time_ns / 1e9), *moved, share)
     return table

@@ -1,0 +1,154 @@
+"""Timelines in files: JSON that ui.perfetto.dev shows and `tilewire trace` reads back, or a picture.
+
+There is one JSON form, Chrome's trace events: a process a rank, a thread a worker of a role, a slice a piece of work
+and one before it for its wait. The option trace_file, `Trace.write`, `tilewire demo` and `tilewire trace` write it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewire.errors import InvalidArgument
+from tilewire.trace_events import Event, Recording, as_events, lanes_of
+
+PICTURES = ("svg", "png")
+_WAIT = "wait"  # category of slices that are no work
+
+
+def perfetto(events: Iterable[Event], title: str = "", dropped: int = 0) -> dict[str, Any]:
+    """The events as they stand in a file. Slices count from `start_ns`, so that files of several ranks go together."""
+    ordered = as_events(list(events))
+    start = min((event.wait_begin_ns for event in ordered), default=0)
+    lanes = {lane: index for index, lane in enumerate(lanes_of(ordered))}
+    out: list[dict[str, Any]] = []
+    for rank in sorted({event.rank for event in ordered}):
+        out.append({"ph": "M", "name": "process_name", "pid": rank, "args": {"name": f"rank {rank}"}})
+        out.append({"ph": "M", "name": "process_sort_index", "pid": rank, "args": {"sort_index": rank}})
+    for (rank, role, worker), index in lanes.items():
+        thread = {"ph": "M", "pid": rank, "tid": index}
+        out.append({**thread, "name": "thread_name", "args": {"name": f"{role} {worker}"}})
+        out.append({**thread, "name": "thread_sort_index", "args": {"sort_index": index}})
+    for event in ordered:
+        place = {"ph": "X", "pid": event.rank, "tid": lanes[event.rank, event.role, event.worker]}
+        out += _slices(event, place, start)
+    about = {"title": title, "start_ns": start, "dropped": dropped}
+    return {"traceEvents": out, "displayTimeUnit": "ns", "otherData": about}
+
+
+def _slices(event: Event, place: Mapping[str, Any], start: int) -> Iterator[dict[str, Any]]:
+    """The wait, if there was one, and directly behind it the work."""
+    name = event.name if event.work < 0 else f"{event.name} {event.work}"
+    if event.t_wait_ns:
+        wait = {"ts": (event.wait_begin_ns - start) / 1000, "dur": event.t_wait_ns / 1000}
+        yield {**place, **wait, "name": _WAIT, "cat": _WAIT, "args": {"for": name}}
+    work = {"ts": (event.t_begin_ns - start) / 1000, "dur": (event.t_end_ns - event.t_begin_ns) / 1000}
+    args = {"source rank": event.source, "bytes": event.bytes, "link": event.link}
+    yield {**place, **work, "name": name, "cat": event.role, "args": args}
+
+
+def write_perfetto(events: Iterable[Event], path: Path, title: str = "", dropped: int = 0) -> None:
+    """`dropped`: how many events are lacking."""
+    write_file(path, json.dumps(perfetto(events, title, dropped)).encode())
+
+
+def read_perfetto(path: Path) -> Recording:
+    """Reads a file of this form. ValueError names a file that is none and says why, OSError one that cannot be read."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise OSError(error.errno, f"cannot read {path}: {error.strerror}{_of_ranks(path)}") from error
+    except ValueError as error:
+        raise _no_trace(path, str(error)) from error
+    try:
+        content = json.loads(text)
+        about = content["otherData"]
+        events = _events_of(content["traceEvents"], int(about["start_ns"]))
+        return Recording(as_events(events), int(about["dropped"]))
+    except KeyError as error:
+        raise _no_trace(path, f"it lacks {error}") from error
+    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise _no_trace(path, str(error)) from error
+
+
+def _no_trace(path: Path, why: str) -> ValueError:
+    return ValueError(
+        f"{path} is not a trace of Tilewire: {why}; traces are what TILEWIRE_TRACE_FILE, timeline.write() and "
+        "tilewire demo write, in .json"
+    )
+
+
+def _of_ranks(path: Path) -> str:
+    """A file that is not there may be a file a rank: TILEWIRE_TRACE_FILE=t.json makes t.0.json, t.1.json, ..."""
+    found = sorted(other.name for other in path.parent.glob(f"{path.stem}.*{path.suffix}")) if path.stem else []
+    return f"; there are {', '.join(found[:8])}: name those" if found else ""
+
+
+def _events_of(rows: Sequence[Mapping[str, Any]], start: int) -> Iterator[Event]:
+    threads = {(row["pid"], row["tid"]): row["args"]["name"] for row in rows if row["name"] == "thread_name"}
+    waits: dict[tuple[int, int], tuple[int, int]] = {}  # of each thread: the wait whose work comes next
+    for row in rows:
+        if row["ph"] != "X":
+            continue
+        lane = (row["pid"], row["tid"])
+        begin = start + round(row["ts"] * 1000)
+        length = round(row["dur"] * 1000)
+        if row["cat"] == _WAIT:
+            waits[lane] = (length, begin + length)
+            continue
+        waited, ready = waits.pop(lane, (0, begin))
+        if ready != begin:
+            raise ValueError(f"{row['name']} of {threads[lane]} begins {begin - ready} ns after its wait ends")
+        yield _event(row, int(threads[lane].rpartition(" ")[2]), (begin, waited, begin + length))
+
+
+def _event(row: Mapping[str, Any], worker: int, times: tuple[int, int, int]) -> Event:
+    name, _, number = row["name"].rpartition(" ")
+    is_numbered = number.isascii() and number.isdigit()
+    args = row["args"]
+    return Event(
+        rank=int(row["pid"]),
+        role=str(row["cat"]),
+        worker=worker,
+        name=name if is_numbered else row["name"],
+        work=int(number) if is_numbered else -1,
+        source=int(args["source rank"]),
+        t_begin_ns=times[0],
+        t_wait_ns=times[1],
+        t_end_ns=times[2],
+        bytes=int(args["bytes"]),
+        link=str(args["link"]),
+    )
+
+
+def write_recording(recording: Recording, path: str | os.PathLike[str], title: str = "") -> None:
+    """By the path's suffix: .json for ui.perfetto.dev and `tilewire trace`, .svg and .png a picture.
+
+    `InvalidArgument` names another suffix, `Unavailable` says what pictures need, OSError names a path that cannot be
+    written.
+    """
+    target = Path(path)
+    kind = target.suffix.lower().lstrip(".")
+    if kind == "json":
+        write_perfetto(recording.events, target, title, recording.dropped)
+    elif kind in PICTURES:
+        from tilewire.timeline import write_picture
+
+        write_picture(recording.events, target, title, recording.dropped)
+    else:
+        raise InvalidArgument(
+            "a timeline has no such form",
+            values=f"path = {target}",
+            limit="must end in .json (for ui.perfetto.dev and tilewire trace), .svg or .png",
+        )
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Writes a file; OSError names the path and the reason."""
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot write {path}: {error.strerror}; name another file or folder") from error
