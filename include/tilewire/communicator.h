@@ -88,8 +88,10 @@ class TILEWIRE_API Communicator {
   // this rank. Does not wait.
   void abort(const std::string& why) noexcept;
   // For front ends, whose own checks come before those of an operation: `op` is not called on this rank. The other
-  // ranks get what `error` says, as for a call that the operation itself refuses. Throws as check() does.
-  void refuse_call(const std::string& op, const Error& error);
+  // ranks get what `error` says, as for a call that the operation itself refuses. With `exchanges_rows` it is a call
+  // whose ranks exchange row counts: the refusal travels in that exchange, which this waits for. Throws as check()
+  // does.
+  void refuse_call(const std::string& op, const Error& error, bool exchanges_rows = false);
 
   // Waits for calls in flight (on CPU ranks a call has ended when it returns), then check().
   void synchronize() const;
@@ -102,13 +104,18 @@ class TILEWIRE_API Communicator {
   void* allocate(int64_t bytes);
   void free(void* pointer);
 
-  // Timeline of the calls between the two, of this rank. It has room for options().trace_events from a start to its
-  // stop; what comes later is dropped, and counted.
+  // Timeline of the calls between the two, of this rank. One is kept: a start forgets the one before. It has room for
+  // options().trace_events; what comes later is dropped, and counted. A start beside one that is under way does
+  // nothing; with options().trace_file one is under way from creation to close, and a stop does nothing either.
   void start_trace();
   void stop_trace();
-  std::vector<WorkEvent> trace_events() const;  // of all starts
-  int64_t trace_dropped() const;                // events that are lacking there
-  // Perfetto JSON of this rank's events; otherData.dropped is trace_dropped(). Throws Error(resource) naming the path.
+  // Since creation: how many events were recorded, forgotten ones too, and how many there was no room for.
+  int64_t trace_event_count() const;
+  int64_t trace_dropped() const;
+  // Of the timeline that is kept; from event number `first` on, as trace_event_count() counts them.
+  std::vector<WorkEvent> trace_events(int64_t first = 0) const;
+  // Perfetto JSON of the timeline that is kept; otherData.dropped is what that one had no room for. Throws
+  // Error(resource) naming the path.
   void write_trace(const std::string& path) const;
 
   class Parts;  // for the library itself

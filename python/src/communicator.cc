@@ -66,17 +66,17 @@ auto waited(const CommunicatorHandle& comm, const char* what, const Get& get) {
   return result;
 }
 
-// The events from number `first` on.
-std::vector<nb::dict> trace_events(const CommunicatorHandle& comm, size_t first) {
-  const auto events = waited(comm, "trace_events", [&] { return comm->trace_events(); });
+std::vector<nb::dict> trace_events(const CommunicatorHandle& comm, int64_t first) {
+  const auto events = waited(comm, "trace_events", [&] { return comm->trace_events(first); });
   std::vector<nb::dict> rows;
-  for (size_t i = first; i < events.size(); ++i) rows.push_back(to_dict(events[i]));
+  rows.reserve(events.size());
+  for (const WorkEvent& event : events) rows.push_back(to_dict(event));
   return rows;
 }
 
-void refuse_call(const CommunicatorHandle& comm, const std::string& op, nb::handle exception) {
+void refuse_call(const CommunicatorHandle& comm, const std::string& op, nb::handle exception, bool exchanges_rows) {
   const Error error = to_error(exception);
-  comm.run(op, [&] { comm->refuse_call(op, error); });
+  comm.run(op, [&] { comm->refuse_call(op, error, exchanges_rows); });
 }
 
 std::vector<nb::bytes> all_gather_bytes(const CommunicatorHandle& comm, const nb::bytes& mine) {
@@ -149,7 +149,7 @@ void add_communicator(nb::module_& m) {
       .def("stop_trace", [](const CommunicatorHandle& c) { c.run("stop_trace", [&] { c->stop_trace(); }); })
       .def("trace_event_count",
            [](const CommunicatorHandle& c) {
-             return waited(c, "trace_event_count", [&] { return c->trace_events().size(); });
+             return waited(c, "trace_event_count", [&] { return c->trace_event_count(); });
            })
       .def("trace_dropped",
            [](const CommunicatorHandle& c) { return waited(c, "trace_dropped", [&] { return c->trace_dropped(); }); })

@@ -68,7 +68,7 @@ def all_gather_matmul(
     refusal by all the communicator is dead and the results are NaN; a call on a communicator that is dead already
     leaves `out` as it is.
     """
-    with calling(_OP, comm) as comm:
+    with calling(_OP, comm, rows) as comm:
         call = _Call(
             Operands(a, b, bias=bias, out=out, out_dtype=out_dtype), switch("return_gathered", return_gathered)
         )
@@ -131,6 +131,7 @@ def plan_all_gather_matmul(
         tile_cols       1 to 4096: columns of it
         raster_rows     1 to 2**20: blocks of tile_rows that are walked together, column block by column block
         workers         1 to 4096: compute threads of the rank
+        push_workers    1 to 256: threads that copy its rows to the ranks of its node; the planner takes 1
         load_ahead      0 to 64: steps of a role whose inputs are waited for before the current one is done
         publish_behind  0 to 64: steps of a role that may be done before the others are told
 

@@ -164,16 +164,16 @@ class Communicator:
         return Trace(self._core)
 
     @contextmanager
-    def _refusing(self, op: str) -> Iterator[None]:
+    def _refusing(self, op: str, exchanges_rows: bool) -> Iterator[None]:
         """Checks of this rank before a call: an error is told to the other ranks, which may wait for this one."""
         try:
             yield
         except MemoryError as error:
             refusal = ResourceError("there is no memory for the arguments", values=str(error))
-            self._core.refuse_call(op, refusal)
+            self._core.refuse_call(op, refusal, exchanges_rows)
             raise refusal from error
         except Exception as error:
-            self._core.refuse_call(op, error)
+            self._core.refuse_call(op, error, exchanges_rows)
             raise
 
     def _note(self, report: _core.CallReport) -> None:
@@ -239,11 +239,13 @@ def init(
 
 
 @contextmanager
-def calling(op: str, comm: Communicator | None) -> Iterator[Communicator]:
+def calling(op: str, comm: Communicator | None, rows: Any = None) -> Iterator[Communicator]:
     """Around this rank's own checks of a collective call: gives `comm` or, for None, the only open communicator.
 
-    An error within is told to the other ranks, which may wait for this one; so is a `comm` that is none.
+    An error within is told to the other ranks, which may wait for this one; so is a `comm` that is none. `rows`: the
+    argument of that name, if the call has one.
     """
+    exchanges_rows = isinstance(rows, str) and rows == "exchange"
     if comm is not None and not isinstance(comm, Communicator):
         error = InvalidArgument(
             "comm is no communicator",
@@ -252,10 +254,10 @@ def calling(op: str, comm: Communicator | None) -> Iterator[Communicator]:
         )
         if len(_open) != 1:
             raise error
-        with _open[0]._refusing(op):
+        with _open[0]._refusing(op, exchanges_rows):
             raise error
     found = comm or default_communicator()
-    with found._refusing(op):
+    with found._refusing(op, exchanges_rows):
         yield found
 
 

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "executor/call.h"
+#include "executor/row_counts.h"
 #include "executor/trace.h"
 #include "transport/registry.h"
 
@@ -129,10 +130,16 @@ void Communicator::abort(const std::string& why) noexcept {
   }
 }
 
-void Communicator::refuse_call(const std::string& op, const Error& error) {
+void Communicator::refuse_call(const std::string& op, const Error& error, bool exchanges_rows) {
   ErrorParts parts = error.parts();
   parts.where = fmt::format("rank {}, {}", rank(), op);
-  Call(*parts_->session, op.c_str()).refuse(Error(error.kind(), std::move(parts)));
+  const Error told(error.kind(), std::move(parts));
+  Call call(*parts_->session, op.c_str());
+  if (exchanges_rows) {
+    call.refuse_in_exchange(exchanged_rows({.from = RowCounts::From::exchange, .counts = {}}), told);
+  } else {
+    call.refuse(told);
+  }
 }
 
 void Communicator::synchronize() const {
@@ -149,13 +156,14 @@ void Communicator::free(void* pointer) { parts_->session->free_user(static_cast<
 void Communicator::start_trace() { parts_->session->start_trace(); }
 void Communicator::stop_trace() { parts_->session->stop_trace(); }
 
-std::vector<WorkEvent> Communicator::trace_events() const {
+std::vector<WorkEvent> Communicator::trace_events(int64_t first) const {
   std::vector<WorkEvent> events;
-  for (const TraceEvent& e : parts_->session->trace_record().events) events.push_back(to_work_event(e));
+  for (const TraceEvent& e : parts_->session->trace_record(first).events) events.push_back(to_work_event(e));
   return events;
 }
 
-int64_t Communicator::trace_dropped() const { return parts_->session->trace_record().dropped; }
+int64_t Communicator::trace_event_count() const { return parts_->session->trace_counts().events; }
+int64_t Communicator::trace_dropped() const { return parts_->session->trace_counts().dropped; }
 
 void Communicator::write_trace(const std::string& path) const {
   const TraceRecord record = parts_->session->trace_record();

@@ -164,6 +164,31 @@ TEST(Communicator, OneThatIsMadeDuringAnUnwindingLeavesInOrder) {
   EXPECT_EQ(endings[1].text, "");
 }
 
+// The front of rank 1 refuses a call whose ranks exchange row counts; rank 0 comes to the exchange before or after it.
+TEST(Communicator, ARefusalOfAFrontTravelsInTheExchangeOfRowCounts) {
+  const auto endings = run_two([](Communicator& comm) {
+    for (const int first : {0, 1}) {
+      if (comm.rank() != first) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      if (comm.rank() == 1) {
+        comm.refuse_call("all_gather_matmul", Error(ErrorKind::invalid_argument, {.what = "a is no array"}), true);
+      } else {
+        try {
+          multiply_by([&](AllGatherGemmArguments arguments) {
+            arguments.rows.from = RowCounts::From::exchange;
+            return all_gather_matmul(comm, arguments);
+          });
+          ADD_FAILURE() << "not refused";
+        } catch (const Error& error) {
+          EXPECT_EQ(error.kind(), ErrorKind::refused) << error.what();
+          EXPECT_NE(std::string(error.what()).find("a is no array"), std::string::npos) << error.what();
+        }
+      }
+      multiply(comm);
+    }
+  });
+  for (const Ending& ending : endings) EXPECT_EQ(ending.text, "");
+}
+
 // Roles append to the events while a call is in flight: who asks for them waits for its end.
 TEST(Communicator, TraceEventsWaitForTheCallInFlight) {
   const auto endings = run_two([](Communicator& comm) {
@@ -230,7 +255,8 @@ int64_t dropped_of(const std::string& path) {
   return at == std::string::npos ? -1 : std::stoll(text.substr(at + key.size()));
 }
 
-TEST(Communicator, WhatATraceHadNoRoomForIsCountedAndWrittenAlsoAfterItsStop) {
+// With room for two events, so that memory for a third would show.
+TEST(Communicator, ATraceKeepsOneRecordingAndCountsWhatItHadNoRoomFor) {
   const auto endings = run_two(
       [](Communicator& comm) {
         const std::string path = testing::TempDir() + "dropped_" + std::to_string(comm.rank()) + ".json";
@@ -242,14 +268,24 @@ TEST(Communicator, WhatATraceHadNoRoomForIsCountedAndWrittenAlsoAfterItsStop) {
         comm.write_trace(path);
         EXPECT_EQ(dropped_of(path), dropped);
         comm.stop_trace();
+        multiply(comm);  // is not recorded
         EXPECT_EQ(comm.trace_dropped(), dropped);
-        comm.start_trace();  // has room of its own, for two more
+        EXPECT_EQ(comm.trace_events().size(), 2u);
+        comm.start_trace();  // in the place of the first one
+        EXPECT_TRUE(comm.trace_events().empty());
+        EXPECT_EQ(comm.trace_event_count(), 2);
+        EXPECT_EQ(comm.trace_dropped(), dropped);
         multiply(comm);
-        EXPECT_GT(comm.trace_dropped(), dropped);
+        comm.start_trace();  // one is under way
+        multiply(comm);
+        EXPECT_EQ(comm.trace_dropped(), 3 * dropped + 2);
         comm.stop_trace();
-        EXPECT_EQ(comm.trace_events().size(), 4u);
+        EXPECT_EQ(comm.trace_events().size(), 2u);
+        EXPECT_EQ(comm.trace_event_count(), 4);
+        EXPECT_EQ(comm.trace_events(3).size(), 1u);
+        EXPECT_TRUE(comm.trace_events(4).empty());
         comm.write_trace(path);
-        EXPECT_EQ(dropped_of(path), comm.trace_dropped());
+        EXPECT_EQ(dropped_of(path), comm.trace_dropped() - dropped);
         std::remove(path.c_str());
       },
       [](Options& options) { options.trace_events = 2; });

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -13,6 +14,7 @@ namespace tilewire {
 namespace {
 
 constexpr RoleName kCallRole{.name = "call", .worker = 0};
+constexpr size_t kMostRefusalBytes = 4096;  // of the text in an exchange
 
 // Runs one of the call roles: local members by a store, the others by a command.
 template <class Role, class Prepare>
@@ -61,15 +63,45 @@ void Call::begin(const std::string& description) {
   state_ = State::begun;
 }
 
-std::vector<int64_t> Call::exchange(const char* what, int64_t mine) {
+std::vector<Call::Exchanged> Call::exchange_all(const char* what, const Exchanged& mine) {
   ByteWriter writer;
   const auto all = session_.control().allgather(
       {.kind = what, .call = site_.attempt, .hash = hash64(site_.op), .advice = site_.mismatch_advice},
-      writer.u64(static_cast<uint64_t>(mine)).take(), session_.deadline());
-  std::vector<int64_t> values;
+      writer.u64(static_cast<uint64_t>(mine.number)).text(mine.refusal).take(), session_.deadline());
+  std::vector<Exchanged> values;
   values.reserve(all.size());
-  for (const Bytes& bytes : all) values.push_back(static_cast<int64_t>(ByteReader(bytes, what).u64()));
+  for (const Bytes& bytes : all) {
+    ByteReader reader(bytes, what);
+    values.push_back({.number = static_cast<int64_t>(reader.u64())});
+    values.back().refusal = reader.text();
+  }
   return values;
+}
+
+std::vector<int64_t> Call::exchange(const char* what, int64_t mine) {
+  const std::vector<Exchanged> all = exchange_all(what, {.number = mine});
+  const auto refused = std::find_if(all.begin(), all.end(), [](const Exchanged& e) { return !e.refusal.empty(); });
+  if (refused != all.end()) {
+    end();
+    const Rank by{static_cast<int32_t>(refused - all.begin())};
+    throw Error(ErrorKind::refused,
+                {.what = refused_text(site_.attempt, {by, refused->refusal}, session_.rank()),
+                 .where = fmt::format("rank {}, {}, call {}", session_.rank().value, site_.op, site_.attempt)});
+  }
+  std::vector<int64_t> numbers;
+  numbers.reserve(all.size());
+  for (const Exchanged& e : all) numbers.push_back(e.number);
+  return numbers;
+}
+
+void Call::refuse_in_exchange(const char* what, const Error& error) noexcept {
+  try {
+    begin(fmt::format("{}, refused: {}", site_.op, error.what()));
+    exchange_all(what, {.refusal = std::string(error.what()).substr(0, kMostRefusalBytes)});
+    end();
+  } catch (const std::exception&) {
+    state_ = State::refused;  // the communicator is dead, and why is known to all; what counts here is `error`
+  }
 }
 
 void Call::agree(const std::string& agreed_text, int64_t half_bytes) {

@@ -33,8 +33,13 @@ class Call {
   void begin(const std::string& description);
   // A better description, once more is known.
   void describe(const std::string& description) { site_.description = description; }
-  // A number from every rank, by rank: host only, over the control connection.
+  // A number from every rank, by rank: host only, over the control connection. Where a rank refuses in it, the call is
+  // over and Error(refused) quotes the lowest such rank.
   std::vector<int64_t> exchange(const char* what, int64_t mine);
+  // As refuse(), of a call that is not begun and whose other ranks come to the exchange `what`: the refusal takes the
+  // place of this rank's number there. So all ranks skip the call, and the communicator stays usable. Waits for them;
+  // an error of the exchange itself is not thrown.
+  void refuse_in_exchange(const char* what, const Error& error) noexcept;
   // Collective, once for each agreed text of a communicator: all ranks have it, and the halves are large enough.
   void agree(const std::string& agreed_text, int64_t half_bytes);
   // Ends a call that only agreed on something and moves no data. Takes no epoch.
@@ -55,6 +60,11 @@ class Call {
   void run(uint64_t agreed_hash, const std::function<Program(Epoch)>& make);
 
  private:
+  struct Exchanged {
+    int64_t number = 0;
+    std::string refusal{};  // empty: it makes the call
+  };
+  std::vector<Exchanged> exchange_all(const char* what, const Exchanged& mine);
   void write_record(Epoch epoch);
   void run_roles(const Program& program);
   void finish(RoleContext& context, const Program& program);

@@ -57,10 +57,7 @@ class Judged {
     EXPECT_GT(judged, 0) << problem_.text();
   }
 
- private:
-  PlanContext context() const {
-    return {.topology = topology_.view(), .me = Rank{0}, .arena = arena_, .machine = machine_, .workers = workers_};
-  }
+  // The same for one plan.
   void expect_agreement(const Choice& choice, double bound) const {
     const Plan planned = plan(choice);
     const double seconds = simulated_s(choice), on_link_s = link_s(choice);
@@ -72,6 +69,10 @@ class Judged {
     EXPECT_NEAR(planned.predicted_s / seconds, 1, bound);
   }
 
+ private:
+  PlanContext context() const {
+    return {.topology = topology_.view(), .me = Rank{0}, .arena = arena_, .machine = machine_, .workers = workers_};
+  }
   Layout layout_;
   TopologyTables topology_;
   Problem problem_;

@@ -20,18 +20,21 @@ std::vector<int64_t> CountExchange::exchange(const char* what, int64_t mine, con
   return call_.exchange(what, mine);
 }
 
-void refuse_for_current_exception(Call& call, const char* op) {
+void refuse_for_current_exception(Call& call, const char* op, const char* exchange) {
+  const auto refuse = [&](const Error& error) {
+    exchange == nullptr ? call.refuse(error) : call.refuse_in_exchange(exchange, error);
+  };
   try {
     throw;
   } catch (const Error& error) {
-    call.refuse(error);
+    refuse(error);
     throw;
   } catch (const std::bad_alloc&) {
     const Error error(ErrorKind::resource, {.what = "there is no memory to prepare the call", .where = op});
-    call.refuse(error);
+    refuse(error);
     throw error;
   } catch (const std::exception& error) {
-    call.refuse(Error(ErrorKind::invalid_argument, {.what = error.what(), .where = op}));
+    refuse(Error(ErrorKind::invalid_argument, {.what = error.what(), .where = op}));
     throw;
   }
 }

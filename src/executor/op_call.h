@@ -11,8 +11,8 @@
 //   Problem make_problem(const Arguments&, Session&, CountExchange&)
 //   Plan make_plan(const Problem&, const std::string& plan_json, const PlanContext&)    plan_json may be empty
 //   Tables make_tables(const Problem&, const Plan&, const PlanContext&)
-//   Operands make_operands(const Arguments&, const Problem&)  asks for the results, checks them
-//   int64_t result_bytes(const Problem&)                      of all results, for the error when there is no memory
+//   Operands make_operands(const Arguments&, const Problem&, Rank me)    asks for the results, checks them
+//   int64_t result_bytes(const Problem&, Rank me)             of all results, for the error when there is no memory
 //   std::vector<MatrixView> results(const Operands&)          what becomes NaN
 //   std::string agreed_text(const Problem&, const Plan&)      equal on all ranks, or the call is a mismatch; the name
 //                                                             is put before it here
@@ -21,6 +21,9 @@
 //   CallReport report(const Schedule&)                        bytes; the rest is filled in here
 // and to_json(Choice) beside them. It may have
 //   const char* kMismatchAdvice                               what to do about ranks that do not make the same call
+//   const char* exchanged(const Arguments&)                   must have it if make_problem exchanges anything: what it
+//                                                             calls its first exchange in this call, nullptr where it
+//                                                             makes none. Refusals before it travel in it.
 #pragma once
 
 #include <tilewire/call.h>
@@ -52,8 +55,9 @@ PlanContext plan_context(Session& session);
 std::string text_of_call(const char* op, const std::string& text);
 
 // In a catch block: tells the other ranks why this one does not make the call, and throws it on. What is no Error
-// keeps its type, but for a lack of memory, which becomes Error(resource).
-[[noreturn]] void refuse_for_current_exception(Call& call, const char* op);
+// keeps its type, but for a lack of memory, which becomes Error(resource). `exchange`: that in which it is told (see
+// Call::refuse_in_exchange), or nullptr.
+[[noreturn]] void refuse_for_current_exception(Call& call, const char* op, const char* exchange = nullptr);
 
 // Throws Error(resource) that says how many bytes were asked for.
 [[noreturn]] void throw_no_result_memory(const char* op, int64_t bytes);
@@ -67,6 +71,16 @@ constexpr const char* mismatch_advice_of() {
     return Op::kMismatchAdvice;
   } else {
     return kMismatchAdvice;
+  }
+}
+
+// What the call exchanges first, nullptr where it exchanges nothing.
+template <class Op>
+const char* exchanged_of(const typename Op::Arguments& arguments) {
+  if constexpr (requires { Op::exchanged(arguments); }) {
+    return Op::exchanged(arguments);
+  } else {
+    return nullptr;
   }
 }
 
@@ -153,7 +167,7 @@ class OpCalls {
       checked.prepared = prepare(checked.problem, arguments.plan_json);
       checked.operands = make_operands(arguments, checked.problem);
     } catch (...) {
-      refuse_for_current_exception(call, Op::kName);
+      refuse_for_current_exception(call, Op::kName, counts.has_begun() ? nullptr : exchanged_of<Op>(arguments));
     }
     checked.has_begun = counts.has_begun();
     return checked;
@@ -162,11 +176,11 @@ class OpCalls {
   // The memory is the caller's to give, and what it throws is the caller's; the size is the op's.
   typename Op::Operands make_operands(const Arguments& arguments, const Problem& problem) {
     try {
-      return Op::make_operands(arguments, problem);
+      return Op::make_operands(arguments, problem, session_.rank());
     } catch (const std::bad_alloc&) {
     } catch (const std::length_error&) {
     }
-    throw_no_result_memory(Op::kName, Op::result_bytes(problem));
+    throw_no_result_memory(Op::kName, Op::result_bytes(problem, session_.rank()));
   }
 
   std::shared_ptr<const Prepared> prepare(const Problem& problem, const std::string& plan_json) {

@@ -222,6 +222,56 @@ TEST(OpCalls, ACallThatAllRanksRefuseAfterAnExchangeEndsByNameAndTheNextOneWorks
   }
 }
 
+// Some ranks refuse before the exchange, some would refuse behind it, one not at all: the call is skipped everywhere,
+// all hear of the lowest rank that refused before, and the next calls find a communicator that lives.
+TEST(OpCalls, ARefusalBeforeAnExchangeIsHeardInItAndTheNextCallWorks) {
+  for (const std::vector<int32_t>& early : {std::vector<int32_t>{2}, {1, 3}, {0, 1, 2, 3}}) {
+    const auto outcomes = run_thread_cluster({2, 2}, test_options(), [&](Session& session) {
+      OpCalls<toy::Op> toy(session);
+      const int32_t me = session.rank().value;
+      const bool is_early = std::find(early.begin(), early.end(), me) != early.end();
+      const std::string own = "bad input of rank " + std::to_string(me);
+      for (int round = 0; round < 3; ++round) {
+        std::this_thread::sleep_for(std::chrono::milliseconds((me + round) % 3 * 5));
+        toy::Arguments bad{.size = me, .exchanges = true};
+        if (is_early) bad.check = [&] { throw Error(ErrorKind::invalid_argument, {.what = own}); };
+        bad.make_result = [&](int64_t) -> MatrixView {
+          ADD_FAILURE() << "rank " << me << " went on behind the exchange";
+          return {};
+        };
+        try {
+          toy.run(bad);
+          ADD_FAILURE() << "not refused on rank " << me;
+        } catch (const Error& error) {
+          const std::string told = "rank " + std::to_string(early[0]) + " refused call " +
+                                   std::to_string(2 * round + 1) + " that rank " + std::to_string(me) +
+                                   " is in: bad input of rank " + std::to_string(early[0]);
+          EXPECT_EQ(error.kind(), is_early ? ErrorKind::invalid_argument : ErrorKind::refused) << error.what();
+          EXPECT_NE(std::string(error.what()).find(is_early ? own : told), std::string::npos) << error.what();
+        }
+        toy.run({.size = 3 + round, .exchanges = round == 1});
+      }
+    });
+    EXPECT_EQ(first_error(outcomes), "") << early.size() << " ranks refuse";
+  }
+}
+
+// The others bring a list: one names the disagreement, and the rank that refuses says what it refused.
+TEST(OpCalls, ARefusalInAnExchangeThatTheOthersDoNotMakeEndsByName) {
+  const auto outcomes = run_thread_cluster({1, 1}, test_options(), [&](Session& session) {
+    OpCalls<toy::Op> toy(session);
+    toy::Arguments arguments{.size = 4};
+    if (session.rank() == Rank{1}) {
+      arguments.exchanges = true;
+      arguments.check = [] { throw Error(ErrorKind::invalid_argument, {.what = "bad input"}); };
+    }
+    toy.run(arguments);
+  });
+  expect_everywhere(outcomes, {"bad input"});
+  EXPECT_EQ(outcomes[0].kind, ErrorKind::mismatch) << outcomes[0].error;
+  EXPECT_EQ(outcomes[1].kind, ErrorKind::invalid_argument) << outcomes[1].error;
+}
+
 // One rank has no reason to refuse and goes on: it must not wait for the others.
 TEST(OpCalls, ARankThatGoesOnAfterAnExchangeHearsThatTheOthersRefused) {
   for (const bool is_new_shape : {true, false}) {
@@ -282,6 +332,33 @@ TEST(OpCalls, WhatARankLacksMemoryForIsAResourceErrorWithTheBytesThatAllHear) {
                   ErrorKind::resource,
                   "no memory to prepare the call"});
   expect_refusal({"arena", {.size = int64_t{1} << 30}, ErrorKind::resource, "1073741824 bytes of each half"});
+}
+
+// As where the rows of all are scattered.
+struct ScatteringToy : toy::Op {
+  static Operands make_operands(const Arguments& arguments, const Problem& problem, Rank me) {
+    return {arguments.make_result(problem.size + me.value)};
+  }
+  static int64_t result_bytes(const Problem& problem, Rank me) { return problem.size + me.value; }
+};
+
+TEST(OpCalls, AResultMayBeOfAnotherSizeOnEachRank) {
+  const auto outcomes = run_thread_cluster({2, 2}, test_options(), [](Session& session) {
+    OpCalls<ScatteringToy> toy(session);
+    const int64_t own = 50 + session.rank().value;
+    toy::Arguments arguments{.size = 50};
+    arguments.make_result = [&](int64_t size) -> MatrixView {
+      EXPECT_EQ(size, own);
+      throw std::bad_alloc();
+    };
+    try {
+      toy.run(arguments);
+      ADD_FAILURE() << "not refused";
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(std::to_string(own) + " bytes"), std::string::npos) << error.what();
+    }
+  });
+  EXPECT_EQ(first_error(outcomes), "");
 }
 
 TEST(OpCalls, AnExceptionOfTheCallersOwnKeepsItsTypeAndItsTextReachesTheOthers) {

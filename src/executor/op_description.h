@@ -43,8 +43,8 @@ concept OpDescription = requires {
   { Op::make_problem(arguments, session, counts) } -> std::same_as<typename Op::Problem>;
   { Op::make_plan(problem, plan_json, context) } -> std::same_as<typename Op::Plan>;
   { Op::make_tables(problem, plan, context) } -> std::same_as<typename Op::Tables>;
-  { Op::make_operands(arguments, problem) } -> std::same_as<typename Op::Operands>;
-  { Op::result_bytes(problem) } -> std::same_as<int64_t>;
+  { Op::make_operands(arguments, problem, Rank{}) } -> std::same_as<typename Op::Operands>;
+  { Op::result_bytes(problem, Rank{}) } -> std::same_as<int64_t>;
   { Op::results(operands) } -> std::same_as<std::vector<MatrixView>>;
 }
 &&requires(const typename Op::Tables& tables, const typename Op::Schedule& schedule, const typename Op::Plan& plan,

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "executor/call.h"
@@ -43,17 +44,31 @@ void add_role(Call::Program& program, const AgentPlace& place, const Role& role,
   }
 }
 
-// All roles that for_each_role(schedule, cursors, visit) beside the op's Schedule lists. `start(RoleContext&, Ring)` as
-// in add_role; the ring is that of a role that has one. Schedule and all that `start` points to live until the call is
-// over.
+// Of an EndRole.
+struct EndHands {
+  RoleContext* context;
+  Ring ring;
+  TraceEvent operator()(const CallWork& w) const {
+    context->post(ring, w.command);
+    return {.name = "call end"};
+  }
+};
+
+// All roles that for_each_role(schedule, cursors, visit) beside the op's Schedule lists, and the ends of the rings that
+// none of them fills. `start(RoleContext&, Ring)` as in add_role; the ring is that of a role that has one. Schedule and
+// all that `start` points to live until the call is over.
 template <class Schedule, class Start>
 Call::Program make_program(const Schedule& schedule, Cursors cursors, const char* const (&family_names)[kWordFamilies],
                            const Start& start) {
   Call::Program program;
   std::copy(std::begin(family_names), std::end(family_names), program.family_names);
-  for_each_role(schedule, cursors, [&](const AgentPlace& place, const auto& role) {
+  for_each_agent(schedule, cursors, [&]<class Role>(const AgentPlace& place, const Role& role) {
     const Ring ring{place.ring};
-    add_role(program, place, role, [start, ring](RoleContext& context) { return start(context, ring); });
+    if constexpr (std::is_same_v<Role, EndRole>) {
+      add_role(program, place, role, [ring](RoleContext& context) { return EndHands{&context, ring}; });
+    } else {
+      add_role(program, place, role, [start, ring](RoleContext& context) { return start(context, ring); });
+    }
   });
   return program;
 }

@@ -32,12 +32,34 @@ namespace tilewire {
 template <class Op>
 struct OpTestTraits;
 
+// Every fault that was planted on a rank (options.fault) came there; without it a test would show nothing.
+inline void expect_faults_came(const std::vector<RankOutcome>& outcomes) {
+  for (size_t r = 0; r < outcomes.size(); ++r) {
+    if (outcomes[r].fault.empty()) continue;
+    EXPECT_FALSE(outcomes[r].faults_come.empty())
+        << "rank " << r << " has no network for \"" << outcomes[r].fault << '"';
+    for (size_t i = 0; i < outcomes[r].faults_come.size(); ++i) {
+      EXPECT_GT(outcomes[r].faults_come[i], 0u)
+          << "fault " << i << " of \"" << outcomes[r].fault << "\" never came on rank " << r;
+    }
+  }
+}
+
+// run_thread_cluster() with faults of the network planted in the options, each of which has to come.
+inline std::vector<RankOutcome> run_faulty_cluster(const std::vector<int32_t>& layout, const Options& options,
+                                                   const std::function<void(Session&)>& body,
+                                                   const std::function<void(Rank, Options&)>& adjust = {}) {
+  std::vector<RankOutcome> outcomes = run_thread_cluster(layout, options, body, adjust);
+  expect_faults_came(outcomes);
+  return outcomes;
+}
+
 // Calls of one op, one after the other, on one communicator of the layout; every rank checks every element.
 // `Checker(call, rank)`.
 template <class Op, class Checker, class TestCall>
 void run_and_check_calls(const std::vector<int32_t>& layout, const Options& options,
                          const std::vector<TestCall>& calls) {
-  const auto outcomes = run_thread_cluster(layout, options, [&](Session& session) {
+  const auto outcomes = run_faulty_cluster(layout, options, [&](Session& session) {
     OpCalls<Op> op(session);
     for (const TestCall& call : calls) {
       Checker checker(call, session.rank().value);

@@ -2,7 +2,7 @@
 // struct. It finds beside the op's types
 //   PlanOf<Choice> make_plan(const Problem&, const PlanContext&)                  the planner's (executor/planner.h)
 //   PlanOf<Choice> check_plan(const Choice&, const Problem&, const PlanContext&)
-//   Problem::agreed_text(), result_bytes(); Choice::shared_text(), from_json(); Tables(Problem, Choice, PlanContext);
+//   Problem::agreed_text(), result_bytes(Rank); Choice::shared_text(), from_json(); Tables(Problem, Choice, PlanContext);
 //   Operands::written()
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ids.h"
 #include "executor/plan_parts.h"
 
 namespace tilewire {
@@ -34,7 +35,7 @@ struct PlannedOp {
   static Tables make_tables(const Problem& problem, const Plan& plan, const PlanContext& context) {
     return Tables(problem, plan.choice, context);
   }
-  static int64_t result_bytes(const Problem& problem) { return problem.result_bytes(); }
+  static int64_t result_bytes(const Problem& problem, Rank me) { return problem.result_bytes(me); }
   template <class Operands>
   static std::vector<MatrixView> results(const Operands& operands) {
     return operands.written();

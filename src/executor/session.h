@@ -70,12 +70,17 @@ class Session {
   // nullptr where the proxy publishes arrivals itself.
   RelayRing* relay_ring() { return relay_ring_.get(); }
   // nullptr while tracing is off.
-  TraceRing* trace_ring(const char* role, int32_t worker) { return trace_ ? trace_->ring(role, worker) : nullptr; }
-  // Recording from the next call on; what was recorded so far stays. Each of the three takes a QuietGuard.
+  TraceRing* trace_ring(const char* role, int32_t worker) { return is_tracing_ ? trace_->ring(role, worker) : nullptr; }
+  // Recording from the next call on, in place of what was recorded before; nothing while one is under way. With the
+  // option trace_file one is under way from creation to close. These four take a QuietGuard.
   void start_trace();
   void stop_trace();
-  TraceRecord trace_record();
-  // nullptr where there is one node.
+  // Since creation, those of recordings that are no longer kept too.
+  TraceCounts trace_counts();
+  // Of the recording that is kept, from event number `first` on, as trace_counts() numbers them.
+  TraceRecord trace_record(int64_t first = 0);
+  // nullptr where there is one node, as the proxy.
+  const Transport* transport() const { return transport_.get(); }
   const Proxy* proxy() const { return proxy_.get(); }
   HostGemmVariant gemm_variant() const { return gemm_variant_; }
   CommandProducer& ring(Ring r) { return producers_[static_cast<size_t>(r)]; }
@@ -161,7 +166,6 @@ class Session {
   void start_trace_file();
   void finish_trace_file() noexcept;
   std::string trace_path() const;
-  TraceRecord recorded() const;  // under a QuietGuard
   ArenaLayout layout() const;
 
   Options options_;
@@ -181,8 +185,9 @@ class Session {
   std::unique_ptr<Proxy> proxy_;
   std::unique_ptr<RoleTeam> team_;
   std::unique_ptr<RoleTeam> relay_team_;
-  std::unique_ptr<TraceLog> trace_;  // while tracing is on
-  TraceRecord traced_;               // what stop_trace() collected
+  std::unique_ptr<TraceLog> trace_;  // since the first start_trace()
+  bool is_tracing_ = false;
+  TraceCounts forgotten_;  // of the recordings before
   std::unique_ptr<ControlConnection> control_;
   uint64_t attempts_ = 0;
   Epoch epoch_ = 0;

@@ -3,7 +3,9 @@
 
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "executor/call.h"
 #include "executor/thread_cluster.h"
@@ -176,6 +178,26 @@ TEST(Session, ATraceIsReadBesideCallsOfAnotherThread) {
     EXPECT_GE(session.trace_record().events.size(), 20u);
   });
   EXPECT_EQ(first_error(outcomes), "");
+}
+
+// Who reads a trace holds a QuietGuard and is in no call: a close waits for it, and tells nobody of a call that it ended.
+TEST(Session, ACloseWaitsForWhoReadsATraceAndLeavesInOrder) {
+  const auto outcomes = run_thread_cluster({1, 1}, test_options(), [&](Session& session) {
+    toil(session, 1);
+    if (session.rank() == Rank{0}) return toil(session, 1);
+    std::optional<Session::QuietGuard> reading(std::in_place, session);
+    std::atomic<bool> is_closed{false};
+    std::thread closer([&] {
+      session.close();
+      is_closed = true;
+    });
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_FALSE(is_closed) << "what is read would be gone";
+    reading.reset();
+    closer.join();
+  });
+  EXPECT_EQ(outcomes[0].kind, ErrorKind::peer_lost) << outcomes[0].error;
+  EXPECT_EQ(outcomes[1].error, "");
 }
 
 TEST(Session, GrowthGetsByWithLessThanDouble) {

@@ -1,7 +1,9 @@
 // Timelines of a session's calls.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <utility>
 
 #include "base/log.h"
 #include "executor/session.h"
@@ -10,7 +12,12 @@ namespace tilewire {
 
 void Session::start_trace() {
   const QuietGuard guard(*this);
+  if (std::exchange(is_tracing_, true)) return;
   if (!trace_) trace_ = std::make_unique<TraceLog>(rank(), options_.trace_events);
+  const TraceCounts before = trace_->counts();
+  forgotten_.events += before.events;
+  forgotten_.dropped += before.dropped;
+  trace_->clear();
 }
 
 // Whether the file can be written shows at once, not after an hour of work.
@@ -24,8 +31,7 @@ void Session::finish_trace_file() noexcept {
   try {
     const QuietGuard guard(*this);
     if (!trace_) return;  // creation has failed
-    const TraceRecord record = recorded();
-    write_trace(trace_path(), record.events, record.dropped);
+    write_trace(trace_path(), trace_->collect(), trace_->counts().dropped);
   } catch (const std::exception& error) {
     log_error("the timeline is lost: {}", error.what());
   }
@@ -39,23 +45,26 @@ std::string Session::trace_path() const {
 
 void Session::stop_trace() {
   const QuietGuard guard(*this);
-  if (!trace_) return;
-  traced_ = recorded();
-  trace_.reset();
-  if (!options_.trace_file.empty()) trace_ = std::make_unique<TraceLog>(rank(), options_.trace_events);  // it wants all
+  if (options_.trace_file.empty()) is_tracing_ = false;  // the file wants all
 }
 
-TraceRecord Session::trace_record() {
+TraceCounts Session::trace_counts() {
   const QuietGuard guard(*this);
-  return recorded();
+  TraceCounts counts = forgotten_;
+  if (!trace_) return counts;
+  const TraceCounts kept = trace_->counts();
+  counts.events += kept.events;
+  counts.dropped += kept.dropped;
+  return counts;
 }
 
-TraceRecord Session::recorded() const {
-  TraceRecord record = traced_;
-  if (!trace_) return record;
-  const std::vector<TraceEvent> events = trace_->collect();
-  record.events.insert(record.events.end(), events.begin(), events.end());
-  record.dropped += trace_->dropped();
+TraceRecord Session::trace_record(int64_t first) {
+  const QuietGuard guard(*this);
+  if (!trace_) return {};
+  TraceRecord record{trace_->collect(), trace_->counts().dropped};
+  const int64_t kept = static_cast<int64_t>(record.events.size());
+  const int64_t skipped = std::clamp<int64_t>(first - forgotten_.events, 0, kept);
+  record.events.erase(record.events.begin(), record.events.begin() + skipped);
   return record;
 }
 

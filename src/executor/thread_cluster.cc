@@ -10,6 +10,19 @@
 
 namespace tilewire {
 
+namespace {
+
+// When the body has ended, whichever way.
+struct NotedFaults {
+  Session& session;
+  RankOutcome& outcome;
+  ~NotedFaults() {
+    if (session.transport() != nullptr) outcome.faults_come = session.transport()->faults_come();
+  }
+};
+
+}  // namespace
+
 void ThreadStore::set(const std::string& key, const Bytes& value) {
   const std::lock_guard lock(mutex_);
   values_[key] = value;
@@ -47,13 +60,16 @@ std::vector<RankOutcome> run_thread_cluster(const std::vector<int32_t>& ranks_pe
       setup.options.world_size = ranks;
       setup.options.layout = fmt::format("{}", fmt::join(ranks_per_node, ","));
       if (adjust) adjust(Rank{r}, setup.options);
+      outcomes[r].fault = setup.options.fault;
       const std::unique_ptr<Session> session = Session::create(setup);
+      const NotedFaults noted{*session, outcomes[r]};
       body(*session);
       session->close();
     } catch (const Error& error) {
-      outcomes[r] = {error.what(), error.kind()};
+      outcomes[r].error = error.what();
+      outcomes[r].kind = error.kind();
     } catch (const std::exception& error) {
-      outcomes[r] = {error.what(), ErrorKind::internal};
+      outcomes[r].error = error.what();
     }
   };
   std::vector<std::thread> threads;

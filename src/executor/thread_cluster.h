@@ -32,6 +32,8 @@ class ThreadStore final : public KeyValueStore {
 struct RankOutcome {
   std::string error;
   ErrorKind kind = ErrorKind::internal;
+  std::string fault;                  // the script of the rank's transport, and
+  std::vector<uint64_t> faults_come;  // how often each of its faults came while the body ran
 };
 
 // Runs `body` on every rank of the layout, each with a session of its own, and closes them. `adjust` may change a

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "executor/op_call.h"
+#include "executor/op_program.h"
 #include "schedule/call_roles.h"
 
 namespace tilewire::toy {
@@ -34,6 +35,19 @@ struct Schedule {
   CallFrame frame;
 };
 
+// Nothing needs to be acquired, and the send ring is filled by nobody.
+struct DrainRole {
+  using Work = WorkBase;
+  bool next(Work&) { return false; }
+  Need need(const Work&, int32_t) const { return {}; }
+  Publish publish(const Work&, int32_t) const { return {}; }
+};
+template <class Visit>
+void for_each_role(const Schedule&, Cursors, Visit&& visit) {
+  visit(AgentPlace{.role = "drain", .stage = kDrainStage}, DrainRole());
+}
+inline constexpr const char* kFamilyNames[kWordFamilies] = {};
+
 struct Arguments {
   int64_t size = 0;
   bool exchanges = false;
@@ -55,6 +69,7 @@ struct Op {
   using Operands = toy::Operands;
 
   static constexpr const char* kName = "toy";
+  static const char* exchanged(const Arguments& arguments) { return arguments.exchanges ? "sizes" : nullptr; }
   static void check(const Arguments& arguments, Session&) {
     if (arguments.check) arguments.check();
   }
@@ -72,24 +87,18 @@ struct Op {
   static Tables make_tables(const Problem&, const Plan&, const PlanContext& context) {
     return {context.topology, context.me};
   }
-  static Operands make_operands(const Arguments& arguments, const Problem& problem) {
+  static Operands make_operands(const Arguments& arguments, const Problem& problem, Rank) {
     return {arguments.make_result ? arguments.make_result(problem.size) : MatrixView{}};
   }
   static std::vector<MatrixView> results(const Operands& operands) { return {operands.result}; }
-  static int64_t result_bytes(const Problem& problem) { return problem.size; }
+  static int64_t result_bytes(const Problem& problem, Rank) { return problem.size; }
   static std::string agreed_text(const Problem& problem, const Plan&) { return problem.text(); }
   static Schedule make_schedule(const Tables&, Epoch epoch, const Arguments&, Session& session) {
     return {session.frame(epoch)};
   }
-  // The send ring has nothing to send but its end.
   static Call::Program program(const Schedule& schedule, const Plan&, const Operands&, const Arguments&) {
-    Call::Program program;
-    program.roles.push_back({{.name = "send"}, [frame = schedule.frame](RoleContext& context) {
-                               CallWork end;
-                               if (RingEnd().next(frame, end)) context.post(Ring::send, end.command);
-                             }});
-    program.drain = [](RoleContext&) {};
-    return program;
+    return make_program(schedule, Cursors{}, kFamilyNames,
+                        [](RoleContext&, Ring) { return [](const WorkBase&) { return TraceEvent{}; }; });
   }
   static CallReport report(const Schedule&) { return {}; }
 };

@@ -178,11 +178,14 @@ std::vector<TraceEvent> TraceLog::collect() const {
   return events;
 }
 
-int64_t TraceLog::dropped() const {
+TraceCounts TraceLog::counts() const {
   std::lock_guard lock(mutex_);
-  int64_t dropped = 0;
-  for (const auto& [key, ring] : rings_) dropped += ring->dropped();
-  return dropped;
+  TraceCounts counts;
+  for (const auto& [key, ring] : rings_) {
+    counts.events += ring->events();
+    counts.dropped += ring->dropped();
+  }
+  return counts;
 }
 
 void TraceLog::clear() {

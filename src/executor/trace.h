@@ -58,6 +58,12 @@ struct TraceRecord {
   int64_t dropped = 0;  // events that had no room
 };
 
+// How many events there were.
+struct TraceCounts {
+  int64_t events = 0;
+  int64_t dropped = 0;  // had no room, beside those
+};
+
 // The rings of one rank, which share a budget of events (option trace_events). Memory is taken as events come.
 class TraceLog {
  public:
@@ -68,9 +74,9 @@ class TraceLog {
   // Thread-safe; the pointer stays good for the life of the trace. `role` must be a string literal.
   TraceRing* ring(const char* role, int32_t worker);
 
-  // All events so far, by the beginning of their waits. Only while no role runs, as dropped() and clear().
+  // All events so far, by the beginning of their waits. Only while no role runs, as counts() and clear().
   std::vector<TraceEvent> collect() const;
-  int64_t dropped() const;
+  TraceCounts counts() const;  // copies nothing
   // Forgets all events and gives their room back.
   void clear();
 

@@ -92,14 +92,14 @@ TEST(TraceLog, FullLogKeepsTheFirstEventsAndCountsTheRest) {
   for (int64_t i = 0; i < 1500; ++i) log.ring("compute", static_cast<int32_t>(i % 2))->add(event_at(i, 0, i + 1));
   const std::vector<TraceEvent> events = log.collect();
   EXPECT_EQ(events.size(), 1000u);
-  EXPECT_EQ(log.dropped(), 500);
+  EXPECT_EQ(log.counts().dropped, 500);
   for (size_t i = 0; i < 900; ++i) ASSERT_EQ(events[i].t_begin_ns, static_cast<int64_t>(i));
   log.clear();
   EXPECT_TRUE(log.collect().empty());
-  EXPECT_EQ(log.dropped(), 0);
+  EXPECT_EQ(log.counts().dropped, 0);
   for (int64_t i = 0; i < 1000; ++i) log.ring("push", 0)->add(event_at(i, 0, i + 1));
   EXPECT_EQ(log.collect().size(), 1000u);
-  EXPECT_EQ(log.dropped(), 0);
+  EXPECT_EQ(log.counts().dropped, 0);
 }
 
 TEST(TraceLog, RolesRecordAtTheSameTime) {
@@ -113,7 +113,7 @@ TEST(TraceLog, RolesRecordAtTheSameTime) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(log.collect().size(), 4000u);
-  EXPECT_EQ(log.dropped(), 2000);
+  EXPECT_EQ(log.counts().dropped, 2000);
 }
 
 TEST(TraceClock, NeverGoesBack) {

@@ -16,7 +16,8 @@ namespace tilewire::hand_over {
 //   handed(p, c)  slice c of rank p lies here      written by p (or by the network for it), read by sum and drain
 //   made(me, c)   own slice c is there             written by make, read by hand, sum and drain
 //   summed(me, c) own tile c is there              written by sum, read by drain
-inline constexpr int32_t kHanded = 0, kMade = 1, kSummed = 2;
+inline constexpr int32_t kHanded = 0, kMade = 1, kSummed = 2, kFamilies = 3;
+static_assert(kFamilies <= kWordFamilies, "a rank has fewer word families: raise kWordFamilies");
 inline constexpr const char* kFamilyNames[kWordFamilies] = {"slice_handed", "slice_made", "slice_summed"};
 
 struct Problem {
@@ -178,7 +179,10 @@ template <class Visit>
 void for_each_role(const Schedule& s, const Cursors& cursors, Visit&& visit) {
   const int32_t ring = s.frame.has_network() ? static_cast<int32_t>(Ring::send) : -1;
   visit(AgentPlace{.role = "make"}, MakeRole(s));
-  visit(AgentPlace{.role = "hand", .ring = ring, .has_cursors = true, .cursors = cursors}, HandRole(s));
+  // Without slices it fills no ring, as ops do that send nothing.
+  if (s.problem.slices > 0) {
+    visit(AgentPlace{.role = "hand", .ring = ring, .has_cursors = true, .cursors = cursors}, HandRole(s));
+  }
   visit(AgentPlace{.role = "sum", .has_cursors = true, .cursors = cursors}, SumRole(s));
   visit(AgentPlace{.role = "drain", .stage = kDrainStage}, DrainRole(s));
 }

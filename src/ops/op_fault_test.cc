@@ -34,7 +34,7 @@ class OpFault : public testing::Test {
   using Traits = OpTestTraits<Op>;
 
   static std::vector<RankOutcome> run_many(int times, const std::function<void(Rank, Options&)>& adjust) {
-    return run_thread_cluster(
+    return run_faulty_cluster(
         {2, 2}, quick_options(),
         [&](Session& session) {
           OpCalls<Op> op(session);
@@ -161,6 +161,33 @@ TYPED_TEST(OpFault, ACallThatAllRanksRefuseLeavesTheCommunicatorUsable) {
   }
 }
 
+// One rank refuses before the exchange, another one would behind it.
+TYPED_TEST(OpFault, ARefusalBeforeCountsAreExchangedIsHeardByAllAndDoesNoHarm) {
+  using Fault = OpFault<TypeParam>;
+  if constexpr (requires(typename TypeParam::Arguments & args) { Fault::Traits::exchange(args); }) {
+    const auto outcomes = run_thread_cluster({2, 2}, quick_options(), [&](Session& session) {
+      OpCalls<TypeParam> op(session);
+      for (int i = 0; i < 3; ++i) {
+        auto bad = Fault::Traits::small(session.rank());
+        auto args = bad.arguments();
+        Fault::Traits::exchange(args);
+        if (session.rank() == Rank{1}) Fault::Traits::spoil(args);
+        if (session.rank() == Rank{3}) Fault::Traits::alias_result(args);
+        try {
+          op.run(args);
+          ADD_FAILURE() << "not refused";
+        } catch (const Error& error) {
+          const bool is_own = session.rank() == Rank{1};
+          EXPECT_EQ(error.kind(), is_own ? ErrorKind::invalid_argument : ErrorKind::refused) << error.what();
+          EXPECT_NE(std::string(error.what()).find(Fault::Traits::kSpoilText), std::string::npos) << error.what();
+        }
+        run_good(op, session.rank());
+      }
+    });
+    EXPECT_EQ(first_error(outcomes), "");
+  }
+}
+
 TYPED_TEST(OpFault, AResultThatAliasesAnInputIsRefusedByName) {
   using Fault = OpFault<TypeParam>;
   const auto outcomes = run_spoiled<TypeParam>([](Rank r, auto& args) {
@@ -175,8 +202,8 @@ TYPED_TEST(OpFault, NoMemoryForTheResultsIsAResourceErrorWithItsBytes) {
   const auto outcomes = run_spoiled<TypeParam>([&](Rank r, auto& args) {
     if (r != Rank{2}) return;
     using Results = decltype(args.make_results(typename TypeParam::Problem{}));
-    args.make_results = [&](const auto& problem) -> Results {
-      bytes = TypeParam::result_bytes(problem);
+    args.make_results = [&bytes, r](const auto& problem) -> Results {
+      bytes = TypeParam::result_bytes(problem, r);
       throw std::bad_alloc();
     };
   });
@@ -234,14 +261,14 @@ TYPED_TEST(OpFault, ANetworkThatStallsForAWhileOnlyDelays) {
   const auto begin = std::chrono::steady_clock::now();
   const auto outcomes = OpFault<TypeParam>::run_many(4, [](Rank, Options& o) { o.fault = "stall:after=10,ms=200"; });
   EXPECT_EQ(first_error(outcomes), "");
-  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(200)) << "the fault never came";
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(200)) << "the fault was too short";
 }
 
 TYPED_TEST(OpFault, ATransportThatTakesNothingForAWhileOnlyDelays) {
   Options options = quick_options();
   options.fault = "full:after=5,times=100";
   options.ring_entries = 16;
-  const auto outcomes = run_thread_cluster({2, 2}, options, [](Session& session) {
+  const auto outcomes = run_faulty_cluster({2, 2}, options, [](Session& session) {
     OpCalls<TypeParam> op(session);
     for (int i = 0; i < 3; ++i) {
       auto checker = OpTestTraits<TypeParam>::busy(session.rank());

@@ -57,6 +57,19 @@ TEST(OpSequence, ARoleThatPublishesHereAndSendsThereIsMissedForBoth) {
   }
 }
 
+TEST(OpSequence, ARingThatNoRoleFillsIsEndedForTheOp) {
+  OpSimulation simulation = small_simulation({1, 1});
+  for (int call = 0; call < 2; ++call) {
+    simulation.add_call<hand_over::RankModel>({.slices = 0, .slice_bytes = 64}, {{}});
+    add_gather(simulation);
+  }
+  const SimReport clean = run_random_seeds(simulation.program(), {}, 1, 50);
+  EXPECT_TRUE(clean.ok()) << clean.text();
+  for (SimCall& call : simulation.program().calls) call.remove("end");
+  const SimReport report = run_random_seeds(simulation.program(), {}, 1, 50);
+  EXPECT_TRUE(report.has(ViolationKind::missing_call_end)) << report.text();
+}
+
 TEST(OpSequence, AWordIsNamedAsTheOpOfItsCallNamesIt) {
   const SimReport report =
       hunt(mixed_calls({2, 2}), {.fault = SimFault::drop_signal, .role = "push", .rank = 1, .nth = 1});

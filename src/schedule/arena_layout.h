@@ -11,7 +11,11 @@ namespace tilewire {
 
 // Words for chunks come in families, one for each role of data that an op moves. Ops share them: the epoch in a word
 // says which call it belongs to, and a communicator has one call in flight.
-inline constexpr int32_t kWordFamilies = 4;
+//
+// Room for the op that will need most, a MoE layer: row counts; dispatched, forwarded and combined chunks; credits of
+// each of these three directions for slots of the node and of the rail; what the rank has made itself, for either GEMM.
+// A reduction under a window needs six of them.
+inline constexpr int32_t kWordFamilies = 12;
 
 // The list of all words of a rank's flag area, in order. Single writer each; they hold epochs and are never reset.
 //   begun(p)               p's record of call e lies in my half; written by p (or by my proxy for it)
@@ -46,6 +50,11 @@ struct ControlPage {
   static constexpr int64_t kSleepers = 128;  // 32-bit: how many of the rank's threads sleep on the bell
   static constexpr int64_t kSent = 192;      // 64-bit: sent(e), published by the rank's proxy
 };
+
+// A command names a word in CommandBits::kWord bits (wire.h), so each family takes ranks from the largest cluster.
+static_assert(FlagLayout{.ranks = 128, .max_chunks = 1024}.words() <= CommandLimits::kWords,
+              "kWordFamilies is so large that 128 ranks no longer have words for 1024 chunks a source, which is what "
+              "the option max_chunks_per_source is unless set: widen CommandBits::kWord or need fewer families");
 
 struct ArenaLayout {
   FlagLayout flags;

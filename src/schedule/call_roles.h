@@ -48,7 +48,8 @@ struct CallFrame {
 };
 
 // The last command of a call on a command ring. Every role that fills a ring gives it behind all else, once, also when
-// it has nothing else to send; where there is one node there are no rings.
+// it has nothing else to send; where there is one node there are no rings. A ring that no role of an op fills is ended
+// by an EndRole.
 class RingEnd {
  public:
   // Makes `w` a piece of work that gives it. False when that has been done, or there is no ring.
@@ -157,6 +158,40 @@ class DoneRole {
   bool needs_given_ = false;
   RingEnd end_;
 };
+
+// All that is given to a ring that no role of the op fills: its end.
+class EndRole {
+ public:
+  using Work = CallWork;
+  TILEWIRE_HD explicit constexpr EndRole(const CallFrame& frame) : f_(frame) {}
+
+  TILEWIRE_HD constexpr bool next(Work& w) {
+    w = Work{};
+    w.by_command = end_.next(f_, w);
+    return w.by_command;
+  }
+  TILEWIRE_HD constexpr Need need(const Work&, int32_t) const { return {}; }
+  TILEWIRE_HD constexpr Publish publish(const Work&, int32_t) const { return {}; }
+
+ private:
+  Kept<CallFrame> f_;
+  RingEnd end_;
+};
+
+// The roles that for_each_role(schedule, cursors, visit) beside an op's Schedule lists, and an EndRole for each ring
+// that none of them fills; done ends Ring::call. Host only: a kernel knows its roles.
+template <class Schedule, class Visit>
+void for_each_agent(const Schedule& schedule, Cursors cursors, Visit&& visit) {
+  bool is_filled[kRings] = {};
+  is_filled[static_cast<int32_t>(Ring::call)] = true;
+  for_each_role(schedule, cursors, [&](const AgentPlace& place, const auto& role) {
+    if (place.ring >= 0) is_filled[place.ring] = true;
+    visit(place, role);
+  });
+  for (int32_t ring = 0; schedule.frame.has_network() && ring < kRings; ++ring) {
+    if (!is_filled[ring]) visit(AgentPlace{.role = "end", .worker = ring, .ring = ring}, EndRole(schedule.frame));
+  }
+}
 
 // Waits until every member has finished the call; with `also_sent` also until everything sent has landed, so that a
 // send source in user memory may be written again.

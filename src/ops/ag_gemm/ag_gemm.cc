@@ -26,7 +26,7 @@ Problem Op::make_problem(const Arguments& arguments, Session& session, CountExch
                          [&](const std::vector<int64_t>& rows) { return problem_of(arguments, rows); });
 }
 
-HostOperands Op::make_operands(const Arguments& arguments, const Problem& problem) {
+HostOperands Op::make_operands(const Arguments& arguments, const Problem& problem, Rank) {
   return ag_gemm::make_operands(arguments, problem);
 }
 
@@ -49,8 +49,10 @@ Call::Program Op::program(const Schedule& schedule, const Plan& plan, const Oper
 CallReport Op::report(const Schedule& s) {
   CallReport report;
   CopyWork copy;
-  for (PushRole push(s); push.next(copy);) {
-    (copy.to == s.me() ? report.copy_bytes : report.node_bytes) += s.bytes(copy.chunk);
+  for (int32_t worker = 0; worker < s.push_workers; ++worker) {
+    for (PushRole push(s, worker); push.next(copy);) {
+      (copy.to == s.me() ? report.copy_bytes : report.node_bytes) += s.bytes(copy.chunk);
+    }
   }
   for (ForwardRole forward(s); forward.next(copy);) report.node_bytes += s.bytes(copy.chunk);
   SendWork send;

@@ -44,9 +44,10 @@ struct Op : PlannedOp<Problem, PlanChoice, ScheduleTables> {
 
   static constexpr const char* kName = kCallName;
   static constexpr const char* kMismatchAdvice = kRowsAdvice;
+  static const char* exchanged(const Arguments& arguments) { return exchanged_rows(arguments.rows); }
   static void check(const Arguments& arguments, Session& session);
   static Problem make_problem(const Arguments& arguments, Session& session, CountExchange& counts);
-  static Operands make_operands(const Arguments& arguments, const Problem& problem);
+  static Operands make_operands(const Arguments& arguments, const Problem& problem, Rank me);
   static Schedule make_schedule(const Tables& tables, Epoch epoch, const Arguments& arguments, Session& session);
   static Call::Program program(const Schedule& schedule, const Plan& plan, const Operands& operands,
                                const Arguments& arguments);

@@ -247,12 +247,16 @@ TEST(AgGemm, AnInputInTheUserAreaIsSentFromWhereItIs) {
   EXPECT_EQ(first_error(outcomes), "");
 }
 
-// Each shard crosses each pair of nodes once, and no rank pushes more than its own shard and what it forwards.
-TEST(AgGemm, VolumeIsOptimal) {
+// Each shard crosses each pair of nodes once, and no rank pushes more than its own shard and what it forwards, however
+// many push workers share it.
+void expect_optimal_volume(int32_t push_workers) {
   const std::vector<int64_t> rows = {40, 24, 8, 56, 32};
+  const PlanChoice choice{.chunk_rows = 8, .tile_rows = 16, .tile_cols = 16, .push_workers = push_workers};
   const auto outcomes = run_thread_cluster({3, 2}, test_options(), [&](Session& session) {
     Operation op(session);
-    CallChecker checker({.rows = rows, .k = 64, .cols = {16}}, session.rank().value);
+    TestCall call{.rows = rows, .k = 64, .cols = {16}};
+    call.plan_json = to_json(choice);
+    CallChecker checker(call, session.rank().value);
     const CallReport report = op.run(checker.arguments());
     checker.check();
     const int32_t me = session.rank().value;
@@ -268,6 +272,13 @@ TEST(AgGemm, VolumeIsOptimal) {
     EXPECT_EQ(session.proxy()->totals().data_bytes(), static_cast<uint64_t>(own) + records);
   });
   EXPECT_EQ(first_error(outcomes), "");
+}
+
+TEST(AgGemm, VolumeIsOptimal) {
+  for (const int32_t push_workers : {1, 2, 3}) {
+    SCOPED_TRACE(push_workers);
+    expect_optimal_volume(push_workers);
+  }
 }
 
 TEST(AgGemm, RowCountsCanBeExchangedAtEachCall) {

@@ -16,6 +16,8 @@ namespace tilewire::ag_gemm {
 //                        network; elsewhere by the entry rank's forward role
 //                        read by: compute, send (own shard), forward (entry rank), drain
 inline constexpr int32_t kShardArrived = 0;
+inline constexpr int32_t kFamilies = 1;
+static_assert(kFamilies <= kWordFamilies, "a rank has fewer word families: raise kWordFamilies");
 inline constexpr const char* kFamilyNames[kWordFamilies] = {"shard_arrived"};  // for errors and dumps
 
 // Buffers in a half, behind the call records.

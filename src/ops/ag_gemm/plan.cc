@@ -71,9 +71,9 @@ class Planner {
     }
     return choices;
   }
-  // When the last rank has all chunks. Walked once for each chunk size.
+  // When the last rank has all chunks, if all have as many push workers. Walked once for each chunk size and number.
   double shared_cost_s(const PlanChoice& c) {
-    const auto [known, is_new] = gathered_s_.try_emplace(c.chunk_rows, 0);
+    const auto [known, is_new] = gathered_s_.try_emplace(moved_by(c), 0);
     if (!is_new) return known->second;
     for (const Node node : telling_nodes(x_.topology, p_.rows)) {
       PlanContext there = x_;
@@ -83,6 +83,8 @@ class Planner {
     return known->second;
   }
 
+  // With one push worker: docs/decisions/0019-push-workers-are-given.md.
+  //
   // One row block at a time hides most of the way of the others; several together leave fewer workers idle where there
   // are few columns, and weights in cache.
   std::vector<PlanChoice> candidates(const PlanChoice& shared) const {
@@ -104,7 +106,7 @@ class Planner {
     return choices;
   }
   Cost predict(const PlanChoice& choice) {
-    std::vector<std::vector<double>>& known_s = arrivals_s_[choice.chunk_rows];
+    std::vector<std::vector<double>>& known_s = arrivals_s_[moved_by(choice)];
     const ScheduleTables tables(p_, choice, x_, known_s);
     known_s = tables.arrivals_s();
     const auto local = static_cast<size_t>(x_.topology.local(x_.me).value);
@@ -113,13 +115,15 @@ class Planner {
   }
 
  private:
+  // The numbers of a plan that arrivals depend on.
+  using Movers = std::pair<int64_t, int32_t>;
+  static Movers moved_by(const PlanChoice& c) { return {c.chunk_rows, c.push_workers}; }
   int64_t most_rows() const { return *std::max_element(p_.rows.begin(), p_.rows.end()); }
 
   const Problem& p_;
   const PlanContext& x_;
-  // By chunk_rows:
-  std::map<int64_t, std::vector<std::vector<double>>> arrivals_s_;  // at the ranks of the own node
-  std::map<int64_t, double> gathered_s_;
+  std::map<Movers, std::vector<std::vector<double>>> arrivals_s_;  // at the ranks of the own node
+  std::map<Movers, double> gathered_s_;
 };
 
 }  // namespace
@@ -147,6 +151,7 @@ ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice,
             .col_blocks = s.columns.blocks(),
             .raster_rows = choice.raster_rows};
   s.workers = choice.workers;
+  s.push_workers = choice.push_workers;
   s.is_fused = choice.is_fused;
   if (arrivals_s_.empty()) arrivals_s_ = expected_arrivals_s(s, s.topology().node(s.me()), context.machine);
   row_order_ = expected_row_order(s, arrivals_s_[static_cast<size_t>(s.topology().local(s.me()).value)]);

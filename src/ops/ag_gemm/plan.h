@@ -24,6 +24,7 @@ struct PlanChoice {
   int32_t tile_cols = 256;
   int32_t raster_rows = 4;  // row blocks walked together
   int32_t workers = 1;
+  int32_t push_workers = 1;  // who copy the own chunks to the ranks of the node, dealt out in turn
   Cursors cursors;
 
   // Throws Error(invalid_argument) naming the field that is missing, unknown or out of range.
@@ -42,6 +43,7 @@ void for_each_field(Choice& c, Visit&& visit) {
   visit("tile_cols", c.tile_cols, NumberRange{1, 4096});
   visit("raster_rows", c.raster_rows, NumberRange{1, 1 << 20});
   visit("workers", c.workers, NumberRange{1, 4096});
+  visit("push_workers", c.push_workers, NumberRange{1, 256});
   visit("load_ahead", c.cursors.load_ahead, NumberRange{0, 64});
   visit("publish_behind", c.cursors.publish_behind, NumberRange{0, 64});
 }
@@ -63,7 +65,8 @@ std::string to_json(const PlanChoice& choice);
 // The tables behind a rank's Schedule; keep it as long as the schedule is used.
 class ScheduleTables {
  public:
-  // `arrivals_s`: those of other tables for the same problem, chunk size and context; empty: they are worked out.
+  // `arrivals_s`: those of other tables for the same problem, chunk size, push workers and context; empty: they are
+  // worked out.
   ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context,
                  std::vector<std::vector<double>> arrivals_s = {});
   // The schedule of call `epoch`.

@@ -13,10 +13,11 @@ std::string PlanChoice::shared_text() const { return fmt::format("chunks of {} r
 
 std::string PlanChoice::text() const {
   return fmt::format(
-      "{}, {}, tiles of {} x {}, {} row block{} at a time, {} worker{}, waits {} pieces ahead, "
+      "{}, {}, tiles of {} x {}, {} row block{} at a time, {} worker{}, {} push worker{}, waits {} pieces ahead, "
       "publishes {} pieces behind",
       is_fused ? "fused" : "gather, then multiply", shared_text(), tile_rows, tile_cols, raster_rows,
-      raster_rows == 1 ? "" : "s", workers, workers == 1 ? "" : "s", cursors.load_ahead, cursors.publish_behind);
+      raster_rows == 1 ? "" : "s", workers, workers == 1 ? "" : "s", push_workers, push_workers == 1 ? "" : "s",
+      cursors.load_ahead, cursors.publish_behind);
 }
 
 }  // namespace tilewire::ag_gemm

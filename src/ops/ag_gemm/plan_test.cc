@@ -95,8 +95,11 @@ TEST_F(PlanTest, JsonGoesBothWays) {
                .tile_cols = 9,
                .raster_rows = 3,
                .workers = 5,
+               .push_workers = 4,
                .cursors = {.load_ahead = 2, .publish_behind = 1}};
   EXPECT_EQ(to_json(PlanChoice::from_json(to_json(c))), to_json(c));
+  EXPECT_EQ(PlanChoice::from_json(to_json(c)).push_workers, 4);
+  EXPECT_NE(c.text().find("4 push workers"), std::string::npos) << c.text();
 }
 
 TEST_F(PlanTest, JsonThatIsNoPlanIsNamed) {
@@ -125,6 +128,11 @@ TEST_F(PlanTest, AGivenPlanThatCannotBeIsRefusedWithItsNumber) {
   c = {};
   c.workers = 0;
   EXPECT_NE(refusal(c).find("workers = 0"), std::string::npos);
+  c = {};
+  c.push_workers = 0;
+  EXPECT_NE(refusal(c).find("push_workers = 0"), std::string::npos);
+  c.push_workers = 257;
+  EXPECT_NE(refusal(c).find("push_workers = 257"), std::string::npos);
 }
 
 // Whatever walks the ranks would read past the end of the list.

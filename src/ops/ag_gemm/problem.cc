@@ -10,7 +10,7 @@ namespace tilewire::ag_gemm {
 
 int64_t Problem::total_rows() const { return sum_of(rows); }
 
-int64_t Problem::result_bytes() const {
+int64_t Problem::result_bytes(Rank) const {
   const int64_t row_bytes = sum_of(cols) * size_bytes(out_dtype) + (wants_gathered ? k * size_bytes(dtype) : 0);
   return total_rows() * row_bytes;
 }

@@ -25,7 +25,7 @@ struct Problem {
   bool wants_gathered = false;  // return the gathered a too
 
   int64_t total_rows() const;
-  int64_t result_bytes() const;  // of a problem that validate() has passed
+  int64_t result_bytes(Rank of) const;  // of a problem that validate() has passed; the same on all ranks
 
   // Throws Error(invalid_argument) that names what is wrong. Looks at no other rank.
   void validate() const;

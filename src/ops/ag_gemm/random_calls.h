@@ -54,6 +54,7 @@ struct OpRandomCalls<ag_gemm::Op> {
             .tile_cols = static_cast<int32_t>(tile_cols),
             .raster_rows = static_cast<int32_t>(1 + dice.below(3)),
             .workers = static_cast<int32_t>(1 + dice.below(3)),
+            .push_workers = static_cast<int32_t>(1 + dice.below(3)),
             .cursors = {.load_ahead = static_cast<int32_t>(dice.below(4)),
                         .publish_behind = static_cast<int32_t>(dice.below(4))}};
   }

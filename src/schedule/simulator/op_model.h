@@ -4,7 +4,8 @@
 //   struct RankModel {
 //     Schedule schedule;                         has `frame`; for_each_role(schedule, cursors, visit) lies beside it
 //     Cursors cursors;
-//     void touch(const Work&, Touch&) const;     for the Work of each role of the list
+//     void touch(const Work&, Touch&) const;     for the Work of each role of the list; a ring that none of them fills
+//                                                is ended here
 //     int64_t tiles() const;                     how many the rank makes
 //     std::vector<UserInput> user_inputs() const;   what of the user area is sent from where it lies
 //   };
@@ -14,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
 #include "schedule/simulator/call_model.h"
@@ -30,7 +32,9 @@ struct OpRoleModel {
   const RankModel* rank = nullptr;
 
   Role start() const { return role; }
-  void touch(const Work& w, Touch& touch) const { rank->touch(w, touch); }
+  void touch(const Work& w, Touch& touch) const {
+    if constexpr (!std::is_same_v<R, EndRole>) rank->touch(w, touch);
+  }
   // A role that gives commands only, or one that says of each piece of work whether it does.
   const Command* command(const Work& w) const requires requires { w.command; }
   {
@@ -45,7 +49,7 @@ void add_rank(SimCall& call, const RankModel& rank) {
   const CallFrame& frame = rank.schedule.frame;
   const std::vector<UserInput> inputs = rank.user_inputs();
   add_call_roles(call, frame, frame.has_network() ? static_cast<int32_t>(Ring::call) : -1, !inputs.empty());
-  for_each_role(rank.schedule, rank.cursors, [&]<class Role>(const AgentPlace& place, const Role& role) {
+  for_each_agent(rank.schedule, rank.cursors, [&]<class Role>(const AgentPlace& place, const Role& role) {
     call.add(frame.me, place, OpRoleModel<RankModel, Role>{role, &rank});
   });
   call.set_tiles(frame.me, rank.tiles());
