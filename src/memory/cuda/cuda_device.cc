@@ -94,11 +94,10 @@ void CudaDevice::check_reach(int other, const std::string& where) const {
   if (other == ordinal_) return;
   CUdevice other_device = 0;
   int can_access = 0;
-  const CudaCall call{.name = "cuDeviceCanAccessPeer",
-                      .purpose = fmt::format("ask whether device {} reaches device {}", ordinal_, other),
-                      .where = where};
-  check(driver_.device(&other_device, other), call);
-  check(driver_.can_access_peer(&can_access, device_, other_device), call);
+  const std::string purpose = fmt::format("ask whether device {} reaches device {}", ordinal_, other);
+  check(driver_.device(&other_device, other), {.name = "cuDeviceGet", .purpose = purpose, .where = where});
+  check(driver_.can_access_peer(&can_access, device_, other_device),
+        {.name = "cuDeviceCanAccessPeer", .purpose = purpose, .where = where});
   if (can_access != 0) return;
   throw Error(ErrorKind::unavailable,
               {.what = "kernels of this GPU cannot reach the memory of another rank of the node",
@@ -125,7 +124,7 @@ void CudaDevice::check(CUresult result, CudaCall call) const {
     size_t free_bytes = 0;
     size_t all_bytes = 0;
     const CudaContext current(*this);
-    if (driver_.memory_info(&free_bytes, &all_bytes) == CUDA_SUCCESS) {
+    if (current.is_current() && driver_.memory_info(&free_bytes, &all_bytes) == CUDA_SUCCESS) {
       call.limit = fmt::format("{} bytes can be had on device {}, which has {}", free_bytes, ordinal_, all_bytes);
     }
   }

@@ -72,6 +72,8 @@ class CudaContext {
   CudaContext(const CudaContext&) = delete;
   CudaContext& operator=(const CudaContext&) = delete;
 
+  bool is_current() const { return is_pushed_; }
+
  private:
   const CudaDevice& device_;
   bool is_pushed_ = false;

@@ -104,6 +104,8 @@ void CudaSpace::map_import(ArenaRange range, const UniqueFd& fd, Rank owner) {
   const Allocation allocation(*device_, handle);
   CUmemAllocationProp kind{};
   check_import(driver.memory_properties(&kind, handle), "cuMemGetAllocationPropertiesFromHandle", range, owner);
+  const bool is_on_gpu = kind.location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+  check_import(is_on_gpu ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE, "its place", range, owner);
   device_->check_reach(kind.location.id, where_);
   map(allocation, range, owner);
 }

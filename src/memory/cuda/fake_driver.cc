@@ -225,6 +225,15 @@ CUresult fake_memory_create(CUmemGenericAllocationHandle* handle, size_t bytes, 
   auto memory = std::make_shared<Memory>();
   memory->fd = UniqueFd(memfd_create(fmt::format("fake-gpu-{}", kind->location.id).c_str(), MFD_CLOEXEC));
   if (ftruncate(memory->fd.get(), static_cast<off_t>(bytes)) != 0) return CUDA_ERROR_OPERATING_SYSTEM;
+  // New memory holds what others left there: enough of it to be seen.
+  const std::array<char, 4096> left = [] {
+    std::array<char, 4096> bytes_left{};
+    bytes_left.fill('\xEE');
+    return bytes_left;
+  }();
+  for (size_t at = 0; at < bytes; at += static_cast<size_t>(s.config.page_bytes)) {
+    static_cast<void>(pwrite(memory->fd.get(), left.data(), left.size(), static_cast<off_t>(at)) < 0);
+  }
   memory->bytes = bytes;
   memory->device = kind->location.id;
   memory->used_bytes = &s.used_bytes;
