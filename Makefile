@@ -13,7 +13,7 @@ setup: ## Install what is missing (Debian or Ubuntu packages, Python packages in
 	@scripts/setup
 
 configure: setup
-	@cmake --preset dev -DTILEWIRE_BUILD_PYTHON=ON -DPython_EXECUTABLE="$(CURDIR)/$(PYTHON)" --log-level=WARNING
+	@cmake --preset dev -DTILEWIRE_BUILD_PYTHON=ON -DPython_EXECUTABLE="$(CURDIR)/$(PYTHON)" --log-level=WARNING >/dev/null
 
 build: configure ## Build library, tests, benchmarks and the Python package
 	@cmake --build $(DEV)

@@ -1,7 +1,7 @@
 option(TILEWIRE_BUILD_TESTS "Build the unit, property, conformance and simulation tests" ON)
 option(TILEWIRE_BUILD_BENCH "Build the benchmarks" ON)
 option(TILEWIRE_BUILD_PYTHON "Build the Python extension module" OFF)
-option(TILEWIRE_WERROR "Treat warnings as errors" ON)
+option(TILEWIRE_WERROR "Treat warnings as errors; the presets for development do" OFF)
 option(TILEWIRE_FMT_HEADER_ONLY "Compile fmt in, so that the result needs no libfmt (for wheels and packages)" OFF)
 option(BUILD_SHARED_LIBS "Build the library tilewire as a shared one" OFF)
 set(TILEWIRE_SANITIZE "" CACHE STRING "Sanitizers to build with, for example 'address,undefined' or 'thread'")

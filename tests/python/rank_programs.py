@@ -21,6 +21,8 @@ from tilewire.coded_data import coded_shard, coded_weight
 from tilewire.demo_cases import odd_cases, run_case
 from tilewire.demo_rank import TilewireMachine
 from tilewire.linear import Array, local_matmul
+from tilewire.trace_events import Recording
+from tilewire.trace_files import read_perfetto
 
 BF16 = ml_dtypes.bfloat16
 K, N = 48, 40
@@ -536,8 +538,13 @@ def init_errors(folder: str) -> dict[str, Any]:
         d = Numbers(second, 12)
         found["two are open"] = outcome(lambda: tw.all_gather_matmul(d.a, d.b))
         found["second"] = same(tw.all_gather_matmul(d.a, d.b, comm=second), d.want())
-        found["first"] = same(tw.all_gather_matmul(d.a, d.b, comm=first), d.want())
-    found["trace written"] = "compute" in Path(folder, f"calls.{rank}.json").read_text()
+        with first.trace() as timeline:
+            found["first"] = same(tw.all_gather_matmul(d.a, d.b, comm=first), d.want())
+        timeline.write(str(Path(folder, f"own.{rank}.json")))
+    # The one is written by the core, the other by the package: the same form with the same events.
+    by_option, by_write = (read_perfetto(Path(folder, f"{name}.{rank}.json")) for name in ("calls", "own"))
+    found["trace written"] = by_option == by_write == Recording(timeline.events)
+    found["roles"] = sorted({event.role for event in by_option.events})
     return found
 
 

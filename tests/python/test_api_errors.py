@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from rank_run import FAST_FAILURE, run_ranks
+from tilewire.cli import app
 
 HERE = Path(__file__).resolve().parent
 # A call that fails must do so within seconds, on slow and busy machines too.
@@ -209,6 +211,12 @@ def test_what_init_refuses(tmp_path: Path) -> None:
             assert piece in got["text"], (name, got)
             assert got["error"] == error if error else got["error"], (name, got)
         assert found["first"] and found["second"] and found["trace written"]
+        assert {"call", "compute"} <= set(found["roles"])
+    picture = tmp_path / "t.svg"
+    result = CliRunner().invoke(
+        app, ["trace", *map(str, sorted(tmp_path.glob("calls.*.json"))), "--picture", str(picture)]
+    )
+    assert result.exit_code == 0 and picture.exists(), result.output
 
 
 def start(program: str, folder: Path, *arguments: str, layout: str = "2") -> subprocess.Popen[str]:

@@ -1,0 +1,65 @@
+"""How the package is built by those who only use it, and by those who work on it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+
+def flags_of(folder: Path) -> str:
+    """The options of all compilations that a build folder would run."""
+    return " ".join(entry["command"] for entry in json.loads((folder / "compile_commands.json").read_text()))
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="needs cmake")
+def test_a_warning_of_a_newer_compiler_breaks_no_installation(tmp_path: Path) -> None:
+    # As pip does it, Python apart: that asks for packages which need not be here.
+    settings = {**PROJECT["tool"]["scikit-build"]["cmake"]["define"], "TILEWIRE_BUILD_PYTHON": "OFF"}
+    command = ["cmake", "-G", "Ninja", "-S", str(ROOT), "-B", str(tmp_path), "--log-level=ERROR"]
+    command += [f"-D{name}={value}" for name, value in settings.items()]
+    subprocess.run(command, check=True, timeout=120)
+    assert "-Wall" in flags_of(tmp_path) and "-Werror" not in flags_of(tmp_path)
+
+
+def test_those_who_work_on_it_hear_of_every_warning() -> None:
+    presets = {
+        preset["name"]: preset for preset in json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]
+    }
+
+    def werror(name: str) -> str:
+        preset = presets[name]
+        own = preset.get("cacheVariables", {}).get("TILEWIRE_WERROR")
+        return own or (werror(preset["inherits"]) if "inherits" in preset else "")
+
+    assert {name: werror(name) for name in presets if not presets[name].get("hidden")} == {
+        "dev": "ON",
+        "release": "OFF",  # what README tells users to build
+        "asan": "ON",
+        "tsan": "ON",
+        "cuda": "ON",
+    }
+
+
+@pytest.mark.skipif(shutil.which("cmake") is None, reason="needs cmake")
+def test_configuring_says_nothing_when_all_is_well(tmp_path: Path) -> None:
+    line = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "--preset dev" in line)
+    command = line.strip().lstrip("@").replace("$(CURDIR)/$(PYTHON)", sys.executable)
+    command = command.replace("cmake --preset dev", f"cmake --preset dev -S {ROOT} -B {tmp_path}")
+    for off in ("TILEWIRE_BUILD_TESTS", "TILEWIRE_BUILD_BENCH", "TILEWIRE_CUDA"):
+        command = command.replace("-DTILEWIRE_BUILD_PYTHON=ON", f"-D{off}=OFF -DTILEWIRE_BUILD_PYTHON=ON")
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and done.stdout + done.stderr == "", done.stdout + done.stderr
