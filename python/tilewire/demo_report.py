@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-CASE, SHAPE = "case", "rows of each rank x K x N of each rank"
+CASE, SHAPE = "case", "rows x K x N, of each rank"
 TABLE_NOTE = f"check: elements compared on all ranks. time: the slowest rank's. {LINK_NOTE}"
 
 

@@ -12,7 +12,7 @@ constexpr const char* kIntroduction = R"(# Options
 *This page is generated from `include/tilewire/option_list.h` by `scripts/generate_options_page`; do not edit it.*
 
 An option is set by its environment variable, in C++ by the field of the same name in `tilewire::Options`, or in Python
-by `tilewire.init(options={"name": value})`. A variable that is set to nothing counts as unset. An unknown variable that
+by `tilewire.init(name=value)`. A variable that is set to nothing counts as unset. An unknown variable that
 begins with `TILEWIRE_` is an error, and so is a value that is not allowed. Bytes may carry a unit: `KiB`, `MiB`, `GiB`
 or `TiB`. Where *agree* is marked, all ranks must have the same value; this is compared when they connect.
 

@@ -172,7 +172,7 @@ def test_no_column_of_the_tables_is_lost_on_a_terminal(width: int) -> None:
         large_case(4).shape,
         "x" * 90,
         *demo.SENTENCES,
-        "rows of each rank x K x N of each rank",
+        "rows x K x N, of each rank",
     ):
         assert cell.replace(" ", "") in left, cell
     lines = [line for line in text.splitlines() if "123.4 ms" in line]
@@ -183,7 +183,7 @@ def test_n_in_the_table_is_that_of_a_rank() -> None:
     """As in a call and in `tilewire plan`, not the columns of all ranks together."""
     case = AllGatherCase("layer", [128, 128], 64, [[32, 32], [8, 5]])
     assert case.shape == "128 each x 64 x 32 each, 8+5 bf16"
-    assert "rows of each rank x K x N of each rank" in show(demo.Summary([large_case(2)], [], 2))
+    assert "rows x K x N, of each rank" in show(demo.Summary([large_case(2)], [], 2))
     assert "N: columns of one rank's weight" in CliRunner().invoke(app, ["plan", "all_gather_matmul", "--help"]).output
 
 

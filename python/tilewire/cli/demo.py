@@ -36,7 +36,7 @@ class Parts:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("demo")(demo)
+    app.command("demo", short_help="Run every operation on an embedded cluster and check every element.")(demo)
 
 
 def demo(

@@ -18,7 +18,7 @@ _MARKS = {OK: "[green]ok[/green]", MISSING: "[bold red]missing[/bold red]", OFF:
 
 
 def register(app: typer.Typer) -> None:
-    app.command("doctor")(doctor)
+    app.command("doctor", short_help="Say what is here, what is missing and what each lack costs.")(doctor)
 
 
 def doctor(

@@ -38,7 +38,7 @@ class _Operations(TyperGroup):
 def register(app: typer.Typer) -> None:
     plans = typer.Typer(cls=_Operations, no_args_is_help=True)
     plans.callback()(plan)
-    app.add_typer(plans, name="plan")
+    app.add_typer(plans, name="plan", short_help="Say how a call would be done, how long it should take, and why.")
 
 
 def plan() -> None:
@@ -120,7 +120,8 @@ def _answer(
                 timeline=picture is not None,
             )
         if picture is not None:
-            sizes, widths = " x ".join(question.shape.values()), "+".join(map(str, counts))
+            sizes = " x ".join(f"{name.upper()} {text}" for name, text in question.shape.items())
+            widths = "+".join(map(str, counts))
             write_picture(found.timeline, picture, f"{question.op}   simulated   {sizes} {dtype}   nodes {widths}")
     except (Error, ValueError, OSError) as error:
         fail(text_of(error))

@@ -17,7 +17,11 @@ from tilewire.launcher import Launch, launch, make_layout, rank_command
 
 def register(app: typer.Typer) -> None:
     # What follows the script belongs to the script.
-    app.command("run", context_settings={"allow_interspersed_args": False})(run)
+    app.command(
+        "run",
+        short_help="Start the ranks of this machine and end them together.",
+        context_settings={"allow_interspersed_args": False},
+    )(run)
 
 
 def run(

@@ -28,7 +28,7 @@ from tilewire.trace_files import read_perfetto, write_perfetto
 
 
 def register(app: typer.Typer) -> None:
-    app.command("trace")(trace)
+    app.command("trace", short_help="Sum up recorded timelines, draw them, make one file of them.")(trace)
 
 
 def trace(
