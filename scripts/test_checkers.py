@@ -1,5 +1,6 @@
 """Each checker must pass what is right and name what is planted."""
 
+import json
 import shutil
 import subprocess
 import sys
@@ -124,6 +125,25 @@ def test_headers_must_compile_alone(tmp_path):
     # What passed is remembered; a change in an included file must still be seen.
     write(tmp_path, {"src/base/good.h": header.replace("#include <string>\n", "")})
     must_name("check_headers", tmp_path, "src/base/good.h", "src/base/next.h")
+
+
+@pytest.mark.parametrize(
+    ("source", "proves"),
+    [
+        ('// Says why.\n#include "base/bad.h"\n', True),
+        ('#include <string>\n#include "base/bad.h"\n', False),
+        ('struct Leaned {};\n#include "base/bad.h"\n', False),
+        ("int f();\n", False),
+    ],
+)
+def test_headers_of_the_build_are_left_to_it_only_where_it_compiles_them_alone(tmp_path, source, proves):
+    commands = [{"directory": str(tmp_path), "file": "src/base/bad.cc", "command": "g++"}]
+    files = {"src/base/bad.h": "#pragma once\nLeaned f();\n", "src/base/bad.cc": source}
+    write(tmp_path, {**files, "build/dev/compile_commands.json": json.dumps(commands)})
+    if proves:
+        must_pass("check_headers", tmp_path)
+    else:
+        must_name("check_headers", tmp_path, "src/base/bad.h")
 
 
 @pytest.mark.skipif(not shutil.which("clang-tidy"), reason="clang-tidy is not installed")

@@ -14,7 +14,7 @@ namespace tilewire {
 namespace {
 
 constexpr std::string_view kPrefix = "TILEWIRE_";
-constexpr int32_t kMostRanks = 1 << 20;
+constexpr int32_t kMostRanksANode = 1 << 20;
 
 [[noreturn]] void contradict(std::string what, std::string values, std::string limit) {
   throw Error(ErrorKind::invalid_argument, {.what = std::move(what),
@@ -144,12 +144,12 @@ std::vector<int32_t> parse_counts(std::string_view text) {
   for (size_t begin = 0; begin <= text.size() && !text.empty();) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const auto count = parse_integer(text.substr(begin, end - begin));
-    if (!count || *count < 1 || *count > kMostRanks) {
+    if (!count || *count < 1 || *count > kMostRanksANode) {
       throw Error(ErrorKind::invalid_argument,
                   {.what = fmt::format("'{}' is no list of counts", text),
                    .where = "",
                    .values = "",
-                   .limit = fmt::format("numbers from 1 to {}, joined by commas", kMostRanks),
+                   .limit = fmt::format("numbers from 1 to {}, joined by commas", kMostRanksANode),
                    .advice = ""});
     }
     counts.push_back(static_cast<int32_t>(*count));

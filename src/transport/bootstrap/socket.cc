@@ -130,7 +130,7 @@ struct Resolution {
 // Where hosts are started together, a name may be known only a moment after the process that asks for it.
 constexpr std::chrono::seconds kNamePatience{5};
 constexpr std::chrono::milliseconds kNameInterval{250};
-constexpr std::chrono::milliseconds kPollInterval{50};  // for whoever waits to be interrupted
+constexpr std::chrono::milliseconds kLookAroundInterval{50};  // for whoever waits to be interrupted
 
 void resolve_into(const std::string& host, SteadyTime deadline, Resolution& out) {
   const SteadyTime end = std::min(deadline, steady_now() + kNamePatience);
@@ -202,7 +202,7 @@ std::vector<std::string> resolve(const std::string& host, SteadyTime deadline, c
   }
   std::unique_lock lock(result->mutex);
   const auto is_done = [&] { return result->is_done; };
-  while (!result->is_done_changed.wait_until(lock, std::min(deadline, steady_now() + kPollInterval), is_done)) {
+  while (!result->is_done_changed.wait_until(lock, std::min(deadline, steady_now() + kLookAroundInterval), is_done)) {
     if (steady_now() < deadline) {
       lock.unlock();
       if (poll) poll();
