@@ -228,24 +228,6 @@ TEST(Communicator, TraceEventsMayBeReadBesideCalls) {
   for (const Ending& ending : endings) EXPECT_EQ(ending.text, "");
 }
 
-// A close ends a call in flight, and says so; who reads the trace is in none.
-TEST(Communicator, ACloseBesideTheReadingOfATraceIsInOrder) {
-  const auto endings = run_two([](Communicator& comm) {
-    comm.start_trace();
-    for (int i = 0; i < 20; ++i) multiply(comm);
-    if (comm.rank() == 0) return multiply(comm);
-    std::atomic<bool> is_done{false};
-    std::thread reader([&] {
-      while (!is_done) static_cast<void>(comm.trace_events());
-    });
-    comm.close();
-    is_done = true;
-    reader.join();
-  });
-  EXPECT_EQ(endings[1].text, "");
-  EXPECT_EQ(endings[0].kind, ErrorKind::peer_lost) << endings[0].text;
-}
-
 // What a file says of the events that had no room.
 int64_t dropped_of(const std::string& path) {
   std::ifstream in(path);

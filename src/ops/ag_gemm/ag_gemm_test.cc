@@ -251,7 +251,8 @@ TEST(AgGemm, AnInputInTheUserAreaIsSentFromWhereItIs) {
 // many push workers share it.
 void expect_optimal_volume(int32_t push_workers) {
   const std::vector<int64_t> rows = {40, 24, 8, 56, 32};
-  const PlanChoice choice{.chunk_rows = 8, .tile_rows = 16, .tile_cols = 16, .push_workers = push_workers};
+  const PlanChoice choice{
+      .chunk_rows = 8, .tile_rows = 16, .tile_cols = 16, .push_workers = push_workers, .cursors = {}};
   const auto outcomes = run_thread_cluster({3, 2}, test_options(), [&](Session& session) {
     Operation op(session);
     TestCall call{.rows = rows, .k = 64, .cols = {16}};
@@ -259,6 +260,7 @@ void expect_optimal_volume(int32_t push_workers) {
     CallChecker checker(call, session.rank().value);
     const CallReport report = op.run(checker.arguments());
     checker.check();
+    EXPECT_EQ(PlanChoice::from_json(report.plan_json).push_workers, push_workers);
     const int32_t me = session.rank().value;
     const int64_t own = rows[me] * 64 * 2;
     // Rank 0 takes in both... ranks of node 1 enter node 0 at local ranks 0 and 1; ranks of node 0 enter node 1 at l
