@@ -160,7 +160,8 @@ class Communicator:
         return arena_array(self._core, lengths, dtype)
 
     def trace(self) -> Trace:
-        """The timeline of calls: `with comm.trace() as timeline: ...`, or `start()` and `stop()`; then `.events`."""
+        """The timeline of calls: `with comm.trace() as timeline: ...`, or `start()` and `stop()`; then `.events`, or
+        `.write("name.json")` for ui.perfetto.dev and `tilewire trace`, `.write("name.svg")` for a picture."""
         return Trace(self._core)
 
     @contextmanager

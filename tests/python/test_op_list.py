@@ -95,7 +95,7 @@ def test_one_entry_makes_a_subcommand_of_plan(tmp_path: Path) -> None:
     own = with_fake_op(tmp_path, program, "plan", "fake_matmul_x", "--help").stdout
     assert "--lanes" in own and "Lanes of the road." in own and "--nodes" in own and "--k" not in own, own
     done = with_fake_op(tmp_path, program, "plan", "fake_matmul_x", "--lanes", "3,4", "--nodes", "2")
-    assert "lanes [3, 4] of bf16 on nodes [2]" in done.stdout, done.stdout + done.stderr
+    assert "lanes [3, 4] of bf16 on nodes [1, 1]" in done.stdout, done.stdout + done.stderr
 
 
 def test_one_entry_brings_its_cases_into_the_demo(tmp_path: Path) -> None:
