@@ -19,6 +19,7 @@ namespace tilewire {
 namespace {
 
 constexpr int64_t kPage = int64_t{2} << 20;
+constexpr int64_t kMostCalls = 200;  // of the driver, in what a test tries: it ends also when nothing works any more
 
 ArenaConfig config_of(int32_t rank, int64_t page_bytes = kPage) {
   return {.rank = Rank{rank},
@@ -61,7 +62,7 @@ class CudaArenaTest : public testing::Test {
 TEST_F(CudaArenaTest, AnyDriverCallThatFailsLeavesNothing) {
   constexpr int64_t kSmallPage = 64 << 10;
   int64_t failures = 0;
-  for (int64_t n = 1;; ++n) {
+  for (int64_t n = 1; n < kMostCalls; ++n) {
     FakeGpu::start({.page_bytes = kSmallPage});
     const int64_t descriptors = open_descriptors();
     bool has_failed = false;
@@ -98,7 +99,7 @@ TEST_F(CudaArenaTest, GrowthThatFailsAnywhereLeavesTheArenaAsItWas) {
   const int64_t descriptors = open_descriptors();
   const std::vector<ArenaExport> exports(arena->exports().begin(), arena->exports().end());
   int64_t n = 1;
-  for (;; ++n) {
+  for (; n < kMostCalls; ++n) {
     FakeGpu::fail_call(n);
     try {
       arena->grow(3 * kPage, 2 * kPage);
@@ -130,7 +131,7 @@ TEST_F(CudaArenaTest, APeerThatCannotBeMappedLeavesTheArenaAsItWas) {
     a->map_peer(Rank{1}, b->exports()[0].range, UniqueFd(fcntl(b->exports()[0].fd, F_DUPFD_CLOEXEC, 0)));
   };
   const int64_t descriptors = open_descriptors();
-  for (int64_t n = 1;; ++n) {
+  for (int64_t n = 1; n < kMostCalls; ++n) {
     FakeGpu::fail_call(n);
     try {
       map_first();
@@ -311,7 +312,7 @@ TEST_F(PinnedMemoryTest, AnyDriverCallThatFailsLeavesNothing) {
   const auto gpu = device();
   const std::string live = FakeGpu::live_text();
   int64_t n = 1;
-  for (;; ++n) {
+  for (; n < kMostCalls; ++n) {
     FakeGpu::fail_call(n);
     try {
       const PinnedMemory a = PinnedMemory::make(gpu, 8192, "rank 0", "fault record");
