@@ -44,7 +44,7 @@ struct CommandBits {
   static constexpr int kEpochLow = 60;  // call_end: epochs below 2^60
 };
 
-struct PackedCommand {
+struct alignas(16) PackedCommand {
   uint64_t first = 0;
   uint64_t second = 0;
 };

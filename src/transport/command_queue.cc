@@ -29,11 +29,7 @@ CommandRing::CommandRing(uint32_t entry_count) {
   const size_t bytes = RingMemory::bytes(entry_count);
   storage_.reset(::operator new (bytes, std::align_val_t{alignof(RingHeader)}));
   std::memset(storage_.get(), 0, bytes);
-  auto* header = static_cast<RingHeader*>(storage_.get());
-  memory_ = {.header = header,
-             .entries = reinterpret_cast<PackedCommand*>(header + 1),
-             .entry_count = entry_count,
-             .log2_entries = static_cast<uint32_t>(std::countr_zero(entry_count))};
+  memory_ = RingMemory::at(storage_.get(), entry_count);
 }
 
 }  // namespace tilewire

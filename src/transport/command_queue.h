@@ -7,7 +7,7 @@
 // Publish and consume: what the producer wrote before try_post() is visible to whoever read the command.
 //
 // Named pair: CommandRing owns the memory on the host; CommandProducer is the handle that a producer holds. A GPU
-// producer works over the same RingMemory.
+// producer works over the same RingMemory (schedule/ring_memory.h), see device/comm/ring_ends.cuh.
 //
 // Thread-safety: a CommandProducer belongs to one thread at a time, a CommandConsumer to one thread at a time.
 #pragma once
@@ -18,32 +18,9 @@
 #include <memory>
 #include <span>
 
-#include "schedule/wire.h"
+#include "schedule/ring_memory.h"
 
 namespace tilewire {
-
-// The layout in memory, shared by both sides: one header, then the entries. Plain integers, so that it can lie in
-// pinned memory; both sides touch them with atomic accesses only.
-struct RingHeader {
-  // Two cache lines a field: neighbouring lines are fetched in pairs.
-  alignas(128) uint64_t tail = 0;  // commands the consumer has taken; written by the consumer, read by the producer
-};
-static_assert(sizeof(RingHeader) == 128);
-
-struct RingMemory {
-  RingHeader* header = nullptr;
-  PackedCommand* entries = nullptr;
-  uint32_t entry_count = 0;  // a power of two
-  uint32_t log2_entries = 0;
-
-  static constexpr size_t bytes(uint32_t entry_count) {
-    return sizeof(RingHeader) + size_t{entry_count} * sizeof(PackedCommand);
-  }
-  // The lap bit that entry number `position` (counted from 0, over all laps) carries once it is written. Memory starts
-  // as zeros, so the first lap's parity is 1.
-  constexpr uint64_t lap_bit(uint64_t position) const { return ((position >> log2_entries) & 1) == 0 ? kLapBit : 0; }
-  PackedCommand& entry(uint64_t position) const { return entries[position & (entry_count - 1)]; }
-};
 
 class CommandProducer {
  public:

@@ -35,7 +35,7 @@ ProxyEngine::ProxyEngine(const ProxyConfig& config, Transport& transport, const 
                          ProxyCounters& counters)
     : rank_(config.rank),
       layout_(config.layout),
-      arena_(config.arena),
+      control_page_(config.control_page),
       transport_(transport),
       counters_(counters),
       sink_(config.arrivals),
@@ -45,12 +45,13 @@ ProxyEngine::ProxyEngine(const ProxyConfig& config, Transport& transport, const 
       calls_(config.rings.size(), config.first_epoch),
       table_(transport.caps().max_outstanding),
       slots_per_command_(arrival_.strategy == ArrivalStrategy::ordered ? 2 : 1) {
-  TILEWIRE_CHECK(arena_ != nullptr, ErrorKind::invalid_argument, "a proxy needs the arena of rank {}", rank_.value);
+  TILEWIRE_CHECK(control_page_ != nullptr, ErrorKind::invalid_argument, "a proxy needs the control page of rank {}",
+                 rank_.value);
   TILEWIRE_CHECK(sink_ != nullptr || arrival_.strategy != ArrivalStrategy::counted, ErrorKind::invalid_argument,
                  "{}: the proxy needs an arrival sink", arrival_.reason);
   for (const RingMemory& memory : config.rings) rings_.push_back({CommandConsumer(memory)});
   pending_.reserve(2 * table_.slot_count());
-  publish_sent(arena_, calls_.sent());  // nothing of earlier calls is on its way
+  publish_sent(control_page_, calls_.sent());  // nothing of earlier calls is on its way
 }
 
 bool ProxyEngine::step() {
@@ -58,7 +59,7 @@ bool ProxyEngine::step() {
   moved |= post_pending();
   moved |= take_events();
   if (!held_arrivals_.empty()) moved |= retry_arrivals();
-  if (moved && calls_.advance()) publish_sent(arena_, calls_.sent());
+  if (moved && calls_.advance()) publish_sent(control_page_, calls_.sent());
   return moved;
 }
 

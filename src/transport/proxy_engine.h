@@ -54,13 +54,13 @@ class ProxyFaultError : public Error {
 struct ProxyConfig {
   Rank rank;
   ArenaLayout layout;
-  std::byte* arena = nullptr;       // own arena: sent(e) is published in its control page
-  uint64_t half_bytes = 0;          // committed of each half, see Proxy::set_committed
-  uint64_t user_bytes = 0;          // committed of the user area
-  std::vector<Rank> peers{};        // the ranks this rank may send to
-  std::vector<RingMemory> rings{};  // all there will ever be; one at least
-  Epoch first_epoch = 1;            // number of the first call
-  ArrivalSink* arrivals = nullptr;  // needed for the strategy *counted*
+  std::byte* control_page = nullptr;  // sent(e) is published there: the own arena, or host memory beside a GPU's
+  uint64_t half_bytes = 0;            // committed of each half, see Proxy::set_committed
+  uint64_t user_bytes = 0;            // committed of the user area
+  std::vector<Rank> peers{};          // the ranks this rank may send to
+  std::vector<RingMemory> rings{};    // all there will ever be; one at least
+  Epoch first_epoch = 1;              // number of the first call
+  ArrivalSink* arrivals = nullptr;    // needed for the strategy *counted*
 };
 
 class ProxyEngine {
@@ -111,7 +111,7 @@ class ProxyEngine {
 
   Rank rank_;
   ArenaLayout layout_;
-  std::byte* arena_;
+  std::byte* control_page_;
   Transport& transport_;
   ProxyCounters& counters_;
   ArrivalSink* sink_;

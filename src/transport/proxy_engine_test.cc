@@ -44,7 +44,8 @@ struct Rig {
         counters(2) {
     committed.half = 32768;
     committed.user = 16384;
-    ProxyConfig config{.rank = Rank{0}, .layout = layout, .arena = arena.data(), .peers = {kPeer, kOther}, .rings = {}};
+    ProxyConfig config{
+        .rank = Rank{0}, .layout = layout, .control_page = arena.data(), .peers = {kPeer, kOther}, .rings = {}};
     config.first_epoch = first_epoch;
     config.arrivals = &sink;
     for (int i = 0; i < 2; ++i) {
@@ -422,7 +423,8 @@ TEST(ProxyEngine, CountsBytesRequestsAndCommandsByPeer) {
 
 TEST(ProxyEngine, RefusesAConfigurationThatCannotWork) {
   Rig rig(counted_caps());
-  ProxyConfig config{.rank = Rank{0}, .layout = rig.layout, .arena = rig.arena.data(), .peers = {kPeer}, .rings = {}};
+  ProxyConfig config{
+      .rank = Rank{0}, .layout = rig.layout, .control_page = rig.arena.data(), .peers = {kPeer}, .rings = {}};
   EXPECT_THROW(ProxyEngine(config, rig.transport, rig.committed, rig.counters), Error) << "no sink";
   config.arrivals = &rig.sink;
   EXPECT_THROW(ProxyEngine(config, rig.transport, rig.committed, rig.counters), Error) << "no rings";

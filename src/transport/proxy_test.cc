@@ -26,7 +26,7 @@ class Cluster {
       : net(ranks, make) {
     for (int32_t r = 0; r < ranks; ++r) {
       sinks_.push_back(std::make_unique<WordSink>(net.arena(r), net.layout()));
-      ProxyConfig config{.rank = Rank{r}, .layout = net.layout(), .arena = net.arena(r)};
+      ProxyConfig config{.rank = Rank{r}, .layout = net.layout(), .control_page = net.arena(r)};
       config.half_bytes = static_cast<uint64_t>(net.layout().half_stride_bytes);
       config.user_bytes = static_cast<uint64_t>(net.layout().user_stride_bytes);
       config.peers = net.peers(Rank{r});
@@ -192,7 +192,7 @@ TEST(Proxy, EightProducersGetTheirOwnPayloadAcross) {
   constexpr uint64_t kCommands = 1500;
   TestNetwork net(2, emulated({}));
   const ArenaLayout& layout = net.layout();
-  ProxyConfig config{.rank = Rank{0}, .layout = layout, .arena = net.arena(0)};
+  ProxyConfig config{.rank = Rank{0}, .layout = layout, .control_page = net.arena(0)};
   config.half_bytes = static_cast<uint64_t>(layout.half_stride_bytes);
   config.peers = {Rank{1}};
   std::vector<std::unique_ptr<CommandRing>> rings;
@@ -290,7 +290,7 @@ TEST(ProxyFaults, CallbackThatThrowsDoesNotEndTheProcess) {
   const QuietLog quiet;
   TestNetwork net(2, emulated({}, "die:step=1"));
   CommandRing ring(16);
-  ProxyConfig config{.rank = Rank{0}, .layout = net.layout(), .arena = net.arena(0)};
+  ProxyConfig config{.rank = Rank{0}, .layout = net.layout(), .control_page = net.arena(0)};
   config.peers = {Rank{1}};
   config.rings = {ring.memory()};
   Proxy proxy(config, net.transport(0), {.on_fault = [](const ProxyFault&) { throw std::runtime_error("no"); }});

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -72,6 +73,8 @@ struct Event {
 using FdExchanger =
     std::function<std::vector<UniqueFd>(std::string_view purpose, int own_fd, std::chrono::nanoseconds deadline)>;
 
+class ArenaWriter;  // transport/emulated/arena_writer.h
+
 // What a transport needs to be made. All ranks use the same options.
 struct TransportContext {
   Rank rank;
@@ -86,6 +89,8 @@ struct TransportContext {
   std::vector<std::byte*> peer_arena_bases{};
   std::vector<int> peer_arena_fds{};
   FdExchanger exchange_fds{};  // not needed where the ranks are threads of one process
+  // Makes what moves data between arenas that the processor cannot reach; empty: it can.
+  std::function<std::unique_ptr<ArenaWriter>()> make_writer{};
 };
 
 class Transport {

@@ -59,7 +59,7 @@ class SinkTransport final : public Transport {
 // A proxy over a SinkTransport with some rings.
 struct ProxyRig {
   ProxyRig(int ring_count, uint32_t entries) : arena(static_cast<size_t>(layout.total_bytes())) {
-    ProxyConfig config{.rank = Rank{0}, .layout = layout, .arena = arena.data(), .half_bytes = 1 << 16};
+    ProxyConfig config{.rank = Rank{0}, .layout = layout, .control_page = arena.data(), .half_bytes = 1 << 16};
     config.peers = {Rank{1}};
     for (int i = 0; i < ring_count; ++i) {
       rings.push_back(std::make_unique<CommandRing>(entries));
@@ -319,7 +319,7 @@ void BM_ProxyEmulated(benchmark::State& state) {
   TestNetwork net(layout, [](const TransportContext& context) { return make_emulated_transport(context, {}); });
   for (int32_t r : {0, 1}) std::memset(net.arena(r) + layout.half_offset(1), 1, kAreaBytes);
   CommandRing ring(1024);
-  ProxyConfig config{.rank = Rank{0}, .layout = layout, .arena = net.arena(0), .half_bytes = kAreaBytes};
+  ProxyConfig config{.rank = Rank{0}, .layout = layout, .control_page = net.arena(0), .half_bytes = kAreaBytes};
   config.peers = {Rank{1}};
   config.rings = {ring.memory()};
   Proxy proxy(config, net.transport(0), {});

@@ -75,7 +75,7 @@ class CheckingTransport final : public Transport {
 // A proxy over the checking transport, with a ring for each producer.
 struct Rig {
   Rig() {
-    ProxyConfig config{.rank = Rank{0}, .layout = layout, .arena = arena.data(), .half_bytes = 1 << 20};
+    ProxyConfig config{.rank = Rank{0}, .layout = layout, .control_page = arena.data(), .half_bytes = 1 << 20};
     config.peers = {Rank{1}};
     for (int p = 0; p < kProducers; ++p) {
       rings.push_back(std::make_unique<CommandRing>(kSlots));

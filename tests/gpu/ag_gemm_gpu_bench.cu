@@ -8,9 +8,10 @@
 #include "bench_rows.cuh"
 #include "gemm_check.cuh"
 #include "gpu_program.cuh"
-#include "virtual_node.cuh"
+#include "virtual_cluster.cuh"
 
 #include "device/tile/tile_launch.cuh"
+#include "ops/ag_gemm/device_launch.cuh"
 #include "ops/ag_gemm/device_parameters.cuh"
 
 #include <cublas_v2.h>
@@ -39,11 +40,13 @@ constexpr BenchSize kNodeSizes[] = {{8192, 8192, 8192}, {8192, 4096, 4096}, {204
 class Bench {
  public:
   Bench(const BenchSize& size, int32_t ranks, int32_t push_ctas, int32_t raster_rows)
-      : size_(size), node_(ranks, 256, size.rows * size.depth * 2, 1), whole_(size.rows * size.depth) {
+      : size_(size),
+        node_({.widths = {ranks}, .max_chunks = 256, .half_bytes = size.rows * size.depth * 2}),
+        whole_(size.rows * size.depth) {
     const std::vector<int64_t> rows(static_cast<size_t>(ranks), size.rows / ranks);
     const ag_gemm::Problem problem{.rows = rows, .k = size.depth, .dtype = DataType::bf16, .cols = {size.cols}};
     const int32_t sms = sm_count() / ranks / 2 * 2;
-    ag_gemm::FusedPlan plan = ag_gemm::fused_plan(problem, ranks, sms, push_ctas);
+    ag_gemm::FusedPlan plan = ag_gemm::fused_plan(problem, node_.topology(), sms, push_ctas);
     plan.choice.chunk_rows = 128;
     plan.choice.raster_rows = raster_rows;
     fill(whole_, size.rows, 9);
@@ -81,14 +84,12 @@ class Bench {
     fill_matrix<<<256, 256>>>(to.data(), rows, size_.depth, size_.depth, Content::random, seed);
   }
   void launch_fused() {
-    ++epoch_;
     for (size_t r = 0; r < kernels_.size(); ++r) {
       const int64_t pitch = size_.depth * 2;
       const DeviceMatrix b{b_[r].data(), size_.cols, size_.depth, pitch, DataType::bf16};
       const DeviceMatrix d{d_[r].data(), size_.rows, size_.cols, size_.cols * 2, DataType::bf16};
       const DeviceMatrix a{a_[r].data(), size_.rows / node_.ranks(), size_.depth, pitch, DataType::bf16};
-      kernels_[r].launch(epoch_, {1, epoch_}, {.a = a, .b = {&b, 1}, .out = {&d, 1}, .bias = {}},
-                         node_.stream(static_cast<int32_t>(r)));
+      kernels_[r].launch(1, {.a = a, .b = {&b, 1}, .out = {&d, 1}, .bias = {}}, node_.stream(static_cast<int32_t>(r)));
     }
   }
   void launch_cublas() {
@@ -112,12 +113,11 @@ class Bench {
   }
 
   BenchSize size_;
-  VirtualNode node_;
+  VirtualCluster node_;
   DeviceBuffer<Bf16> whole_;
   std::vector<ag_gemm::FusedKernel> kernels_;
   std::vector<DeviceBuffer<Bf16>> a_, b_, d_;
   std::vector<cublasHandle_t> handles_;
-  Epoch epoch_ = 0;
 };
 
 void print(const BenchRow& r) {

@@ -77,6 +77,44 @@ std::vector<FusedSize> sizes() {
        .ctas = 30,
        .push_ctas = 8},
       {.name = "unfused", .rows = {300, 310}, .k = 136, .cols = {128}, .is_fused = false},
+      {.name = "2x2 nodes", .rows = {384, 256, 300, 129}, .k = 512, .cols = {512}, .widths = {2, 2}},
+      {.name = "2x2 nodes, relay",
+       .rows = {384, 256, 300, 129},
+       .k = 512,
+       .cols = {512},
+       .widths = {2, 2},
+       .personality = Personality::srd},
+      {.name = "2x2 nodes, no order",
+       .rows = four,
+       .k = 136,
+       .cols = {333},
+       .chunk_rows = 16,
+       .widths = {2, 2},
+       .personality = Personality::relaxed},
+      {.name = "3+1 nodes", .rows = four, .k = 136, .cols = {333}, .has_bias = true, .widths = {3, 1}},
+      {.name = "1+1+2 nodes, relay",
+       .rows = four,
+       .k = 136,
+       .cols = {333, 40},
+       .chunk_rows = 16,
+       .widths = {1, 1, 2},
+       .personality = Personality::srd},
+      {.name = "2+3 nodes",
+       .rows = {130, 60, 0, 1, 300},
+       .k = 200,
+       .cols = {128},
+       .chunk_rows = 16,
+       .ctas = 20,
+       .widths = {2, 3}},
+      {.name = "2x2 nodes, unfused, cooperative",
+       .rows = {300, 310, 64, 512},
+       .k = 136,
+       .cols = {300},
+       .tile_rows = 256,
+       .tile_cols = 256,
+       .is_fused = false,
+       .widths = {2, 2}},
+      {.name = "no rows at all, 2x2 nodes", .rows = {0, 0, 0, 0}, .k = 64, .cols = {64}, .widths = {2, 2}},
       {.name = "no rows at all", .rows = {0, 0}, .k = 64, .cols = {64}},
       {.name = "no columns at all", .rows = {100, 20}, .k = 64, .cols = {0}},
   };
@@ -99,15 +137,53 @@ void test_sizes(const std::string& part) {
 }
 
 // Calls behind each other without the host between them: a rank may be a call ahead of another.
-void test_calls_in_a_row() {
-  FusedCase data({.name = "", .rows = {130, 70, 64, 1}, .k = 72, .cols = {96}}, 1, kPatienceNs);
+void test_calls_in_a_row(const std::vector<int32_t>& widths, Personality personality) {
+  FusedCase data(
+      {.name = "", .rows = {130, 70, 64, 1}, .k = 72, .cols = {96}, .widths = widths, .personality = personality}, 1,
+      kPatienceNs);
   constexpr Epoch kCalls = 200;
   data.prepare(1);
   for (Epoch epoch = 1; epoch <= kCalls; ++epoch) {
-    for (int32_t r = 0; r < data.ranks(); ++r) data.launch(r, data.parameters(r, epoch));
+    for (int32_t r = 0; r < data.ranks(); ++r) data.launch(r, data.parameters(r));
   }
-  data.node().wait();
+  data.wait();
   expect(data.count_wrong(kCalls) == 0 && data.count_wrong(kCalls - 1) == 0, "200 calls in a row");
+}
+
+// A captured call, with inputs that a kernel in front of it writes anew: replayed, and compared now and then.
+void test_graph_replay(const std::vector<int32_t>& widths, Personality personality) {
+  FusedCase data(
+      {.name = "", .rows = {130, 70, 64, 33}, .k = 72, .cols = {96}, .widths = widths, .personality = personality},
+      kWrap, kPatienceNs);
+  DeviceBuffer<int64_t> salts(data.ranks());
+  salts.fill_bytes(0);
+  data.prepare(kWrap);
+  std::vector<cudaGraphExec_t> graphs(static_cast<size_t>(data.ranks()));
+  for (int32_t r = 0; r < data.ranks(); ++r) {
+    const cudaStream_t stream = data.cluster().stream(r);
+    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture");
+    data.enqueue_inputs(r, salts.data() + r);
+    ag_gemm::FusedParameters parameters = data.parameters(r);
+    data.kernel(r).launch(parameters, stream);
+    cudaGraph_t graph = nullptr;
+    check_cuda(cudaStreamEndCapture(stream, &graph), "ending a capture");
+    check_cuda(cudaGraphInstantiate(&graphs[static_cast<size_t>(r)], graph, 0), "making a graph");
+    check_cuda(cudaGraphDestroy(graph), "making a graph");
+  }
+  int64_t replays = 0, wrong = 0;
+  for (const int64_t until : {1, 2, 3, 500, 1000}) {
+    data.cluster().start_wire();
+    for (; replays < until; ++replays) {
+      for (int32_t r = 0; r < data.ranks(); ++r) {
+        check_cuda(cudaGraphLaunch(graphs[static_cast<size_t>(r)], data.cluster().stream(r)), "launching a graph");
+      }
+    }
+    data.wait();
+    data.set_salt(replays);
+    wrong += data.count_wrong(kWrap + static_cast<Epoch>(replays) - 1);
+  }
+  expect(wrong == 0, "1000 replays of a graph, inputs changed in place");
+  for (cudaGraphExec_t graph : graphs) cudaGraphExecDestroy(graph);
 }
 
 double milliseconds(const std::chrono::steady_clock::time_point& begin) {
@@ -139,18 +215,18 @@ const FusedSize kFaultSize{.name = "", .rows = {300, 320}, .k = 136, .cols = {25
 void test_withheld_chunk() {
   FusedCase data(kFaultSize, 5, 20'000'000);
   data.prepare(5, kUnwritten);
-  ag_gemm::FusedParameters withholding = data.parameters(0, 5);
+  ag_gemm::FusedParameters withholding = data.parameters(0);
   withholding.schedule.push_workers = 3;
   const auto begin = std::chrono::steady_clock::now();
   data.launch(0, withholding);
-  data.launch(1, data.parameters(1, 5));
-  data.node().wait();
+  data.launch(1, data.parameters(1));
+  data.wait();
   const double ms = milliseconds(begin);
-  const uint32_t word = data.node().layout().flags.chunk(ag_gemm::kShardArrived, Rank{0}, Chunk{2});
+  const uint32_t word = data.cluster().layout().flags.chunk(ag_gemm::kShardArrived, Rank{0}, Chunk{2});
   int records = 0;
   bool is_right_word = true;
   for (int32_t r = 0; r < 2; ++r) {
-    const FaultRecord& f = data.node().fault(r);
+    const FaultRecord& f = data.cluster().fault(r);
     if (f.state != FaultRecord::kComplete) continue;
     ++records;
     is_right_word = is_right_word && f.kind == FaultKind::deadline && f.word == word && f.expected == 5 &&
@@ -167,9 +243,9 @@ void test_rank_that_never_comes() {
   FusedCase data(kFaultSize, 5, 20'000'000);
   data.prepare(5, kUnwritten);
   const auto begin = std::chrono::steady_clock::now();
-  data.launch(0, data.parameters(0, 5));
-  data.node().wait();
-  const FaultRecord& f = data.node().fault(0);
+  data.launch(0, data.parameters(0));
+  data.wait();
+  const FaultRecord& f = data.cluster().fault(0);
   const double ms = milliseconds(begin);
   expect(ms >= 20 && ms < 1000, "a rank that never comes ends the call at its deadline");
   expect(f.state == FaultRecord::kComplete && f.kind == FaultKind::deadline, "and leaves a record");
@@ -180,14 +256,14 @@ void test_ranks_in_different_calls() {
   FusedCase data(kFaultSize, 5, kPatienceNs);
   data.prepare(5, kUnwritten);
   const auto begin = std::chrono::steady_clock::now();
-  data.launch(0, data.parameters(0, 5, {77, 1}));
-  data.launch(1, data.parameters(1, 5, {78, 1}));
-  data.node().wait();
+  data.launch(0, data.parameters(0, 77));
+  data.launch(1, data.parameters(1, 78));
+  data.wait();
   expect(milliseconds(begin) < 1000, "ranks in different calls need no deadline to find out");
   int records = 0;
   bool is_mismatch = true;
   for (int32_t r = 0; r < 2; ++r) {
-    const FaultRecord& f = data.node().fault(r);
+    const FaultRecord& f = data.cluster().fault(r);
     if (f.state != FaultRecord::kComplete) continue;
     ++records;
     is_mismatch = is_mismatch && f.kind == FaultKind::mismatch && f.word == static_cast<uint64_t>(1 - r) &&
@@ -195,6 +271,51 @@ void test_ranks_in_different_calls() {
   }
   expect(records >= 1 && is_mismatch, "and the record has both values");
   check_unfinished(data, 0, 512, 620);
+}
+
+void test_abort_by_the_host() {
+  FusedCase data(kFaultSize, 5, kPatienceNs);
+  data.prepare(5, kUnwritten);
+  const auto begin = std::chrono::steady_clock::now();
+  data.launch(0, data.parameters(0));
+  data.cluster().abort_from_host(0);
+  data.wait();
+  expect(milliseconds(begin) < 1000, "the host's abort word ends a call");
+  expect(data.cluster().fault(0).state == FaultRecord::kNone, "an abort by the host is no fault of the kernel");
+  check_unfinished(data, 0, 512, 620);
+}
+
+// The second call of rank 0 begins while the first one waits for rank 1.
+void test_two_calls_at_once() {
+  FusedCase data(kFaultSize, 5, kPatienceNs);
+  data.prepare(5, kUnwritten);
+  cudaStream_t other = nullptr;
+  check_cuda(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "making a stream");
+  const auto begin = std::chrono::steady_clock::now();
+  ag_gemm::FusedParameters first = data.parameters(0), second = first;
+  data.launch(0, first);
+  data.kernel(0).launch(second, other);
+  data.wait();
+  check_cuda(cudaStreamSynchronize(other), "running two calls");
+  expect(milliseconds(begin) < 1000, "two calls of a rank at once need no deadline to find out");
+  const FaultRecord& f = data.cluster().fault(0);
+  expect(f.state == FaultRecord::kComplete && f.kind == FaultKind::busy, "and the record says so");
+  cudaStreamDestroy(other);
+}
+
+// Rank 3 never comes: the entry rank of its node waits for it, too, and what it would forward is published to nobody.
+void test_missing_rank_of_another_node() {
+  FusedCase data({.name = "", .rows = {200, 100, 150, 300}, .k = 136, .cols = {256}, .widths = {2, 2}}, 5, 20'000'000);
+  data.prepare(5, kUnwritten);
+  for (int32_t r = 0; r < 3; ++r) data.launch(r, data.parameters(r));
+  data.wait();
+  for (int32_t r = 0; r < 3; ++r) check_unfinished(data, r, 512, 750);
+  const auto has_record = [&](int32_t r) {
+    const FaultRecord& f = data.cluster().fault(r);
+    return f.state == FaultRecord::kComplete && f.kind == FaultKind::deadline;
+  };
+  expect(has_record(0) || has_record(1), "a rank of the other node leaves a record");
+  expect(has_record(2), "and the one beside the missing rank");
 }
 
 template <class Change>
@@ -206,7 +327,7 @@ void expect_refusal(const char* name, const Change& change) {
       .a = {reinterpret_cast<void*>(4096), 300, 136, 272, DataType::bf16}, .b = b, .out = out, .bias = {}};
   change(operands, b[0], out[0]);
   try {
-    (void)data.kernel(0).parameters(5, {}, operands);
+    (void)data.kernel(0).parameters(77, operands);
     expect(false, name);
   } catch (const Error& e) {
     expect(e.kind() == ErrorKind::invalid_argument && std::string(e.what()).find(name) != std::string::npos, e.what());
@@ -225,10 +346,17 @@ void test_refusals() {
 int run(const std::string& part) {
   test_sizes(part);
   if (part.empty() || part == "faults") {
-    test_calls_in_a_row();
+    test_calls_in_a_row({4}, Personality::rc);
+    test_calls_in_a_row({2, 2}, Personality::rc);
+    test_calls_in_a_row({1, 3}, Personality::srd);
+    test_graph_replay({4}, Personality::rc);
+    test_graph_replay({2, 2}, Personality::srd);
     test_withheld_chunk();
     test_rank_that_never_comes();
     test_ranks_in_different_calls();
+    test_abort_by_the_host();
+    test_two_calls_at_once();
+    test_missing_rank_of_another_node();
     test_refusals();
     test_sizes("two ranks");  // the context works after faults
   }

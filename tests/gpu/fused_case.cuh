@@ -1,11 +1,14 @@
-// One AllGather+GEMM of a virtual node with data coded by position: small integers that differ by place and by call, so
+// One AllGather+GEMM of a virtual cluster with data coded by position: small integers that differ by place and by call, so
 // that all sums are exact and results are compared bit for bit.
 #pragma once
 
-#include "virtual_node.cuh"
+#include "virtual_cluster.cuh"
+
+#include <cuda_bf16.h>
 
 #include "executor/host_number.h"
 #include "device/tile/tile_form.h"
+#include "ops/ag_gemm/device_launch.cuh"
 #include "ops/ag_gemm/device_parameters.cuh"
 #include "ops/ag_gemm/reference.h"
 
@@ -33,16 +36,32 @@ struct FusedSize {
   int32_t push_ctas = 2;
   int32_t tile_rows = 0, tile_cols = 0;  // 0: the plan chooses
   bool is_fused = true;
+  std::vector<int32_t> widths = {};  // ranks of each node; empty: all on one
+  Personality personality = Personality::rc;
 };
 
 inline int64_t padded(int64_t elements) { return (elements + 7) / 8 * 8; }
+
+TILEWIRE_HD inline float fused_case_a(int64_t row, int64_t i, int64_t salt) {
+  return static_cast<float>((row * 7 + i * 3 + (row ^ i) + salt) % 9 - 4);
+}
+
+__global__ void advance_salt(int64_t* salt) { ++*salt; }
+
+// The shard that begins at row `first`, in bf16.
+__global__ void fill_shard(uint16_t* a, int64_t first, int64_t rows, int64_t k, int64_t pitch, const int64_t* salt) {
+  for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < rows * k; i += int64_t{gridDim.x} * blockDim.x) {
+    const int64_t row = i / k, col = i % k;
+    a[row * pitch + col] = __bfloat16_as_ushort(__float2bfloat16(fused_case_a(first + row, col, *salt)));
+  }
+}
 
 class FusedCase {
  public:
   static constexpr uint16_t kPoison = 0xffff;
 
   FusedCase(const FusedSize& size, Epoch first, uint64_t timeout_ns)
-      : size_(size), node_(ranks(), 64, total_rows() * padded(size.k) * 2, first) {
+      : size_(size), cluster_(cluster_size(size, first)) {
     for (int32_t r = 0; r < ranks(); ++r) add_rank(r, timeout_ns);
   }
 
@@ -52,13 +71,13 @@ class FusedCase {
     for (const int64_t rows : size_.rows) sum += rows;
     return sum;
   }
-  const VirtualNode& node() const { return node_; }
+  const VirtualCluster& cluster() const { return cluster_; }
   const ag_gemm::FusedKernel& kernel(int32_t r) const { return ranks_[static_cast<size_t>(r)]->kernel; }
 
   // New inputs, poison everywhere else: NaN, and `out_fill` in each byte of the results.
   void prepare(Epoch epoch, int out_fill = 0xff) {
     salt_ = static_cast<int64_t>(epoch % 1000);
-    node_.poison_half(epoch);
+    cluster_.poison_half(epoch);
     int64_t first_row = 0;
     for (int32_t r = 0; r < ranks(); ++r) {
       PerRank& rank = *ranks_[static_cast<size_t>(r)];
@@ -74,29 +93,47 @@ class FusedCase {
     check_cuda(cudaDeviceSynchronize(), "preparing");
   }
 
-  ag_gemm::FusedParameters parameters(int32_t r, Epoch epoch, CallRecord record = {77, 1}) const {
+  ag_gemm::FusedParameters parameters(int32_t r, uint64_t agreed_hash = 77) const {
     const PerRank& rank = *ranks_[static_cast<size_t>(r)];
     const ag_gemm::FusedOperands operands{
         .a = rank.a_view, .b = rank.b_views, .out = rank.out_views, .bias = rank.bias_views, .bias_type = bias_type()};
-    return rank.kernel.parameters(epoch, record, operands);
+    return rank.kernel.parameters(agreed_hash, operands);
   }
-  void launch(int32_t r, ag_gemm::FusedParameters parameters) const { kernel(r).launch(parameters, node_.stream(r)); }
+  void launch(int32_t r, ag_gemm::FusedParameters parameters) const {
+    cluster_.start_wire();
+    kernel(r).launch(parameters, cluster_.stream(r));
+  }
 
   // One call of all ranks, which are launched in another order each time.
   void run(Epoch epoch) {
     prepare(epoch);
     for (int32_t i = 0; i < ranks(); ++i) {
       const auto r = static_cast<int32_t>((static_cast<uint64_t>(i) + epoch) % static_cast<uint64_t>(ranks()));
-      launch(r, parameters(r, epoch));
+      launch(r, parameters(r));
     }
-    node_.wait();
+    wait();
+  }
+  // Nodes are joined from the first launch on.
+  void wait() const {
+    cluster_.wait();
+    cluster_.stop_wire();
+  }
+
+  // For calls whose inputs a kernel writes: what it is told, and what the results are compared with.
+  void set_salt(int64_t salt) { salt_ = salt; }
+  void enqueue_inputs(int32_t r, int64_t* salt) const {
+    int64_t first = 0;
+    for (int32_t before = 0; before < r; ++before) first += size_.rows[static_cast<size_t>(before)];
+    advance_salt<<<1, 1, 0, cluster_.stream(r)>>>(salt);
+    fill_shard<<<2, 256, 0, cluster_.stream(r)>>>(ranks_[static_cast<size_t>(r)]->a.data(), first,
+                                                  size_.rows[static_cast<size_t>(r)], size_.k, a_pitch(), salt);
   }
 
   // Wrong elements of all ranks: results, what lies beside them, and the gathered rows. The first ones are printed.
   int64_t count_wrong(Epoch epoch) {
     int64_t wrong = 0;
     for (int32_t r = 0; r < ranks(); ++r) {
-      const FaultRecord& f = node_.fault(r);
+      const FaultRecord& f = cluster_.fault(r);
       if (f.state != FaultRecord::kNone) {
         std::printf("  rank %d left a record: kind %d role %d cta %d word %llu expected %llu seen %llu epoch %llu\n", r,
                     static_cast<int>(f.kind), f.role, f.cta, static_cast<unsigned long long>(f.word),
@@ -151,11 +188,19 @@ class FusedCase {
     std::vector<const void*> bias_views;
   };
 
+  static VirtualClusterSize cluster_size(const FusedSize& size, Epoch first) {
+    VirtualClusterSize cluster{.widths = size.widths, .first = first};
+    int64_t rows = 0;
+    for (const int64_t r : size.rows) rows += r;
+    cluster.half_bytes = rows * padded(size.k) * 2;
+    if (cluster.widths.empty()) cluster.widths = {static_cast<int32_t>(size.rows.size())};
+    cluster.network = {.personality = size.personality, .latency = std::chrono::microseconds(5), .seed = first};
+    return cluster;
+  }
+
   int64_t a_pitch() const { return padded(size_.k) + size_.a_padding; }
   DataType bias_type() const { return size_.is_bias_fp32 ? DataType::fp32 : size_.type; }
-  double a_at(int64_t row, int64_t i) const {
-    return static_cast<double>((row * 7 + i * 3 + (row ^ i) + salt_) % 9 - 4);
-  }
+  double a_at(int64_t row, int64_t i) const { return fused_case_a(row, i, salt_); }
   static double b_at(int32_t r, size_t w, int64_t i, int64_t c) {
     return static_cast<double>((i * 5 + c * 11 + (i ^ c) + r * 3 + static_cast<int64_t>(w)) % 7 - 3);
   }
@@ -174,15 +219,15 @@ class FusedCase {
   ag_gemm::FusedKernel make_kernel(int32_t r, uint64_t timeout_ns) {
     const ag_gemm::Problem problem{
         .rows = size_.rows, .k = size_.k, .dtype = size_.type, .cols = size_.cols, .out_dtype = size_.type};
-    ag_gemm::FusedPlan plan = ag_gemm::fused_plan(problem, ranks(), size_.ctas, size_.push_ctas);
+    ag_gemm::FusedPlan plan = ag_gemm::fused_plan(problem, cluster_.topology(), size_.ctas, size_.push_ctas);
     if (size_.tile_rows != 0) {
       plan.choice.tile_rows = size_.tile_rows;
       plan.choice.tile_cols = size_.tile_cols;
-      plan.choice.workers = (size_.ctas - size_.push_ctas) / 2;
+      plan.choice.workers = (size_.ctas - size_.push_ctas - 2) / 2;
     }
     plan.choice.chunk_rows = size_.chunk_rows;
     plan.choice.is_fused = size_.is_fused;
-    return {problem, plan, node_.context(r), node_.rank(r, timeout_ns), size_.is_b_n_major};
+    return {problem, plan, cluster_.context(r), cluster_.rank(r, timeout_ns), size_.is_b_n_major};
   }
 
   void add_rank(int32_t r, uint64_t timeout_ns) {
@@ -271,7 +316,7 @@ class FusedCase {
   }
 
   FusedSize size_;
-  VirtualNode node_;
+  VirtualCluster cluster_;
   std::vector<std::unique_ptr<PerRank>> ranks_;
   int64_t salt_ = 0;
 };

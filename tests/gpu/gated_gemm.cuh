@@ -34,6 +34,7 @@ struct GatedParameters {
   GemmParameters gemm;
   WaitLimits limits;
   const uint64_t* flags;
+  Epoch epoch;
 };
 
 constexpr int32_t kGatedRole = 4;
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(kGemmThreads, 1) gated_gemm_kernel(const __gri
   using Shared = SharedTiles<typename Config::Form>;
   extern __shared__ __align__(1024) uint8_t memory[];
   const GatedTileRole role(p.gemm.tiles, Shared::worker());
-  run_gemm_roles<Config>(Shared(memory), p.gemm.maps, role, FlagGate(p.limits, p.flags, kGatedRole),
+  run_gemm_roles<Config>(Shared(memory), p.gemm.maps, role, FlagGate(p.limits, p.flags, kGatedRole, p.epoch),
                          p.gemm.stages_per_tile);
 }
 
@@ -63,11 +64,13 @@ inline const void* gated_kernel(const FormNumbers& form) {
   return reinterpret_cast<const void*>(&gated_gemm_kernel<TileConfig<PingPong64x128, E, false>>);
 }
 
-inline void launch_gated(const Gemm& gemm, const WaitLimits& limits, const uint64_t* flags, cudaStream_t stream) {
+// Flags are here when they have reached `epoch`.
+inline void launch_gated(const Gemm& gemm, const WaitLimits& limits, const uint64_t* flags, Epoch epoch,
+                         cudaStream_t stream) {
   const void* kernel = gated_kernel(gemm.form());
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, gemm.form().shared_bytes),
              "asking for shared memory");
-  GatedParameters parameters{gemm.parameters(), limits, flags};
+  GatedParameters parameters{gemm.parameters(), limits, flags, epoch};
   launch_tile_kernel(kernel, gemm.form(), gemm.ctas(), &parameters, stream);
 }
 

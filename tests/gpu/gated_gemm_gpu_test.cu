@@ -40,7 +40,7 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  WaitLimits limits(uint64_t timeout_ns) const { return {abort_word_.data(), fault_, timeout_ns, kEpoch, 1, 2}; }
+  WaitLimits limits(uint64_t timeout_ns) const { return {abort_word_.data(), fault_, timeout_ns, 1, 2}; }
   const FaultRecord& fault() const { return *fault_; }
 
  private:
@@ -74,7 +74,7 @@ void test_rows_that_arrive(const FormNumbers& form) {
     check_cuda(cudaDeviceSynchronize(), "preparing");
     bring_rows<<<kMessengers, 256, 0, streams[0]>>>(source.data(), data.a.data(), 2000, data.size.a_pitch,
                                                     form.work_rows(), flags.data());
-    launch_gated(gemm, watch.limits(2'000'000'000), flags.data(), streams[1]);
+    launch_gated(gemm, watch.limits(2'000'000'000), flags.data(), kEpoch, streams[1]);
     check_cuda(cudaDeviceSynchronize(), "running the gated GEMM");
     expect(is_right(data.check(Content::random)),
            std::string(form.name) + ": rows that arrive late are multiplied as they arrive");
@@ -97,7 +97,7 @@ void test_rows_that_never_come(const FormNumbers& form) {
   const std::vector<Bf16> right = data.d.to_host();
   const Watch watch;
   data.d.fill_bytes(0x11);
-  launch_gated(gemm, watch.limits(3'000'000), flags.data(), nullptr);
+  launch_gated(gemm, watch.limits(3'000'000), flags.data(), kEpoch, nullptr);
   const std::vector<Bf16> got = data.d.to_host();
   const auto bits = [](const std::vector<Bf16>& v, int64_t i) {
     uint16_t word;

@@ -110,8 +110,8 @@ BenchRow measure_gated(const BenchSize& size, Stopwatch& watch) {
   FaultRecord* fault = nullptr;
   check_cuda(cudaMallocHost(&fault, sizeof(FaultRecord)), "allocating pinned memory");
   *fault = FaultRecord{};
-  const WaitLimits limits{abort_word.data(), fault, 1'000'000'000, 1, 0, 0};
-  const auto run_gated = [&](int i) { launch_gated(gemms[i % kSets], limits, flags.data(), nullptr); };
+  const WaitLimits limits{abort_word.data(), fault, 1'000'000'000, 0, 0};
+  const auto run_gated = [&](int i) { launch_gated(gemms[i % kSets], limits, flags.data(), 1, nullptr); };
   const auto run_plain = [&](int i) { gemms[i % kSets].launch(nullptr); };
   const Comparison found = compare_in_turns(
       kTurns, [&](int count) { return watch.measure(count, run_plain); },

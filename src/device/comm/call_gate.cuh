@@ -11,7 +11,8 @@ class CallGate {
  public:
   static constexpr bool kWaits = true;
 
-  TILEWIRE_DEVICE CallGate(const CallSpace& space, int32_t role) : space_(space), waiter_(space.view().limits, role) {}
+  TILEWIRE_DEVICE CallGate(const CallSpace& space, int32_t role)
+      : space_(space), waiter_(space.view().limits, role, space.epoch()) {}
 
   // False from the first wait on that was given up.
   template <class Role>
@@ -20,20 +21,30 @@ class CallGate {
     return all_here(waiter_);
   }
 
+  // The same by a single thread.
+  template <class Role>
+  TILEWIRE_DEVICE bool pass_alone(const Role& role, const typename Role::Work& w) {
+    for (int32_t i = 0; i < w.needs; ++i) pass_word(role.need(w, i));
+    return !waiter_.has_given_up();
+  }
+
   // Until the first `ctas` CTAs of this rank have finished.
   TILEWIRE_DEVICE bool pass_finished(int32_t ctas) {
     for (int32_t cta = static_cast<int32_t>(threadIdx.x % 32); cta < ctas; cta += 32) {
-      waiter_.wait(space_.view().finished + cta, kFinishedWord + cta, space_.frame().epoch);
+      waiter_.wait(space_.view().finished + cta, kFinishedWord + cta, space_.epoch());
     }
     return all_here(waiter_);
   }
+
+  // For waits and faults of the role that are no words of a work.
+  TILEWIRE_DEVICE Waiter& waiter() { return waiter_; }
 
  private:
   TILEWIRE_DEVICE void pass_word(Need need) {
     const bool is_record = space_.frame().arena.flags.is_begun(need.word);
     if (is_record && has_checked(need.word)) return;
     const bool is_here = waiter_.wait(space_.word(space_.frame().me, need.word), need.word,
-                                      space_.frame().epoch - static_cast<Epoch>(need.lag));
+                                      space_.epoch() - static_cast<Epoch>(need.lag));
     if (is_record && is_here) check_record(need.word);
   }
 
@@ -41,7 +52,7 @@ class CallGate {
   TILEWIRE_DEVICE bool has_checked(uint32_t word) const { return word < kRemembered && (checked_ >> word & 1) != 0; }
   TILEWIRE_DEVICE void check_record(uint32_t word) {
     const Rank me = space_.frame().me, peer{static_cast<int32_t>(word)};
-    const CallRecord& own = space_.view().record;
+    const CallRecord own = space_.own_record();
     const CallRecord seen = *space_.record(me, peer);
     if (seen.agreed_hash != own.agreed_hash) {
       waiter_.give_up(FaultKind::mismatch, word, own.agreed_hash, seen.agreed_hash);
@@ -54,7 +65,7 @@ class CallGate {
 
   static constexpr uint32_t kRemembered = 64;
 
-  CallSpace space_;
+  const CallSpace& space_;
   Waiter waiter_;
   uint64_t checked_ = 0;
 };

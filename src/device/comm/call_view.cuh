@@ -2,6 +2,7 @@
 // record this rank brings. A kernel parameter, or part of one.
 #pragma once
 
+#include "device/comm/device_rank.h"
 #include "device/sync/wait.cuh"
 #include "schedule/call_roles.h"
 #include "schedule/wire.h"
@@ -11,40 +12,52 @@
 namespace tilewire {
 
 struct CallView {
-  std::byte* const* arenas = nullptr;  // [ranks], in device memory; null for ranks that a kernel does not reach
-  WaitLimits limits;                   // the abort word is that of the own arena
-  CallRecord record;                   // equal on all ranks, or the call is a mismatch
+  std::byte* const* arenas = nullptr;  // [ranks], in device memory; see DeviceRank for this and what follows
+  DeviceRankState* state = nullptr;
+  std::byte* control_page = nullptr;
+  RingMemory rings[kRings] = {};
+  RingMemory arrivals = {};
+  WaitLimits limits;         // the abort word is that of the own arena
+  uint64_t agreed_hash = 0;  // equal on all ranks, or the call is a mismatch
   // [CTAs] words in device memory of this rank alone: a CTA has finished its part of call e. Single writers, never
   // reset, as all words.
   uint64_t* finished = nullptr;
 };
 
-// Numbers of the `finished` words in fault records, above those of all flags.
-constexpr uint64_t kFinishedWord = uint64_t{1} << 32;
+// Numbers of words that no flag area has, in fault records: a CTA has finished, a command ring has room.
+constexpr uint64_t kFinishedWord = uint64_t{1} << 32, kRingTailWord = uint64_t{2} << 32;
 
-// A frame and a view together: all addresses that roles use. Holds references to kernel parameters.
+// A frame and a view together, in the call that the rank's state says is next: all addresses that roles use. Holds
+// references to kernel parameters; the epoch of the frame counts for nothing.
 class CallSpace {
  public:
-  TILEWIRE_DEVICE CallSpace(const CallFrame& frame, const CallView& view) : frame_(frame), view_(view) {}
+  TILEWIRE_DEVICE CallSpace(const CallFrame& frame, const CallView& view)
+      : frame_(frame), view_(view), epoch_(view.state->epoch + 1) {}
 
   TILEWIRE_DEVICE const CallFrame& frame() const { return frame_; }
   TILEWIRE_DEVICE const CallView& view() const { return view_; }
-  TILEWIRE_DEVICE std::byte* half(Rank r) const {
-    return view_.arenas[r.value] + frame_.arena.half_offset(frame_.epoch);
-  }
+  TILEWIRE_DEVICE Epoch epoch() const { return epoch_; }
+  // On GPUs a rank's calls are told apart by their epochs: replays make none that the host could count.
+  TILEWIRE_DEVICE CallRecord own_record() const { return {view_.agreed_hash, epoch_}; }
+  TILEWIRE_DEVICE std::byte* half(Rank r) const { return view_.arenas[r.value] + frame_.arena.half_offset(epoch_); }
   TILEWIRE_DEVICE uint64_t* word(Rank r, uint32_t word) const {
-    return reinterpret_cast<uint64_t*>(view_.arenas[r.value] + frame_.arena.word_offset(word));
+    std::byte* base = word == FlagLayout::sent() ? view_.control_page : view_.arenas[r.value];
+    return reinterpret_cast<uint64_t*>(base + frame_.arena.word_offset(word));
   }
   TILEWIRE_DEVICE CallRecord* record(Rank where, Rank of) const {
     return reinterpret_cast<CallRecord*>(half(where) + ArenaLayout::record_offset(of));
   }
+  TILEWIRE_DEVICE uint64_t* abort_word(Rank r) const {
+    return reinterpret_cast<uint64_t*>(view_.arenas[r.value] + ControlPage::kAbort);
+  }
   // See publish() of sync/wait.cuh.
-  TILEWIRE_DEVICE void publish(const Publish& p) const { tilewire::publish(word(p.to, p.word), frame_.epoch); }
-  TILEWIRE_DEVICE void publish_finished() const { tilewire::publish(view_.finished + blockIdx.x, frame_.epoch); }
+  TILEWIRE_DEVICE void publish(const Publish& p) const { tilewire::publish(word(p.to, p.word), epoch_); }
+  TILEWIRE_DEVICE void publish_finished() const { tilewire::publish(view_.finished + blockIdx.x, epoch_); }
 
  private:
   const CallFrame& frame_;
   const CallView& view_;
+  Epoch epoch_;
 };
 
 }  // namespace tilewire

@@ -3,50 +3,81 @@
 #pragma once
 
 #include "device/comm/call_gate.cuh"
+#include "device/comm/relay_warp.cuh"
+#include "device/comm/ring_ends.cuh"
 
 namespace tilewire {
 
-// The records go before their words by the release of the publish.
-TILEWIRE_DEVICE void begin_call(const CallSpace& space) {
-  CallWork w;
-  for (BeginRole role(space.frame()); role.next(w);) {
-    if (w.by_command) continue;
-    *space.record(w.peer, space.frame().me) = space.view().record;
-    space.publish(role.publish(w, 0));
-  }
-}
-
-// By a whole warp: waits, then lets one lane publish. False: given up, the rest was left out.
-template <class Role>
-TILEWIRE_DEVICE bool run_waits(const CallSpace& space, CallGate& gate, Role role) {
+// Runs a role whose work is to publish, or to hand a command to the proxy: `post(w)` by one lane. By a whole warp.
+// False: given up, the rest was left out.
+template <class Role, class Post>
+TILEWIRE_DEVICE bool run_signals(const CallSpace& space, CallGate& gate, Role role, const Post& post) {
   for (typename Role::Work w; role.next(w);) {
     if (!gate.pass(role, w)) return false;
     if (threadIdx.x % 32 != 0) continue;
     for (int32_t i = 0; i < w.publishes; ++i) space.publish(role.publish(w, i));
+    post(w);
   }
   return true;
 }
 
-// The abort word of every rank of the node, so that nobody waits to the end for a rank that has left.
+// The abort word of every rank of the node, so that nobody waits to the end for a rank that has left. The other nodes
+// hear of it from the host, which finds the fault record.
 TILEWIRE_DEVICE void abort_node(const CallSpace& space) {
   const Topology& t = space.frame().topology;
   for (int32_t r = 0; r < t.ranks; ++r) {
-    if (!t.same_node(space.frame().me, Rank{r})) continue;
-    auto* abort_word = reinterpret_cast<uint64_t*>(space.view().arenas[r] + ControlPage::kAbort);
-    ptx::store_release_sys(abort_word, 1);
+    if (t.same_node(space.frame().me, Rank{r})) ptx::store_release_sys(space.abort_word(Rank{r}), 1);
   }
 }
 
-// By a whole warp. `ctas`: of this rank; each publishes its finished word, also the one this warp is of.
+// The records of this rank, its own one first: that is what goes over the network. They go before their words by the
+// release of the publish.
+TILEWIRE_DEVICE void write_records(const CallSpace& space) {
+  const Topology& t = space.frame().topology;
+  const Rank me = space.frame().me;
+  *space.record(me, me) = space.own_record();
+  for (int32_t r = 0; r < t.ranks; ++r) {
+    if (t.same_node(me, Rank{r})) *space.record(Rank{r}, me) = space.own_record();
+  }
+}
+
+// The epoch moves on when all CTAs of the rank have read it. A rank that has given up stays claimed: its communicator
+// is dead.
+TILEWIRE_DEVICE void claim_rank(const CallSpace& space, CallGate& gate) {
+  auto* busy = reinterpret_cast<unsigned long long*>(&space.view().state->busy);
+  if (atomicExch(busy, 1ull) != 0) gate.waiter().give_up(FaultKind::busy, 0, 0, 1);
+}
+TILEWIRE_DEVICE void release_rank(const CallSpace& space) {
+  space.view().state->epoch = space.epoch();
+  space.view().state->busy = 0;
+}
+
+// By a whole warp. `ctas`: of this rank; each publishes its finished word, also the one this warp is of. `also_sent`:
+// see AwaitRole.
 template <class DrainRole>
-TILEWIRE_DEVICE void run_call(const CallSpace& space, const DrainRole& drain, int32_t ctas, int32_t role) {
-  if (threadIdx.x % 32 == 0) begin_call(space);
-  __syncwarp();
+TILEWIRE_DEVICE void run_call(const CallSpace& space, const DrainRole& drain, int32_t ctas, bool also_sent,
+                              int32_t role) {
+  const bool is_leader = threadIdx.x % 32 == 0;
   CallGate gate(space, role);
-  const bool is_over = run_waits(space, gate, drain) && gate.pass_finished(ctas) &&
-                       run_waits(space, gate, DoneRole(space.frame())) &&
-                       run_waits(space, gate, AwaitRole(space.frame(), false));
-  if (!is_over && threadIdx.x % 32 == 0) abort_node(space);
+  CommandPoster ring(space, Ring::call);
+  const auto post = [&](const CallWork& w) {
+    if (w.by_command) ring.post(gate.waiter(), w.command);
+  };
+  if (is_leader) {
+    claim_rank(space, gate);
+    write_records(space);
+  }
+  __syncwarp();
+  const bool is_over = run_signals(space, gate, BeginRole(space.frame()), post) &&
+                       run_signals(space, gate, drain, [](const auto&) {}) && gate.pass_finished(ctas) &&
+                       run_signals(space, gate, DoneRole(space.frame()), post) &&
+                       run_signals(space, gate, AwaitRole(space.frame(), also_sent), [](const CallWork&) {});
+  if (!is_leader) return;
+  if (is_over) {
+    release_rank(space);
+  } else {
+    abort_node(space);
+  }
 }
 
 }  // namespace tilewire

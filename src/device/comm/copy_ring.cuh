@@ -7,6 +7,7 @@
 //                             complete now (publish() waits for the thread's copies)
 #pragma once
 
+#include "device/ptx/cluster.cuh"
 #include "device/ptx/tma.cuh"
 #include "device/sync/pipeline.cuh"
 
@@ -26,13 +27,21 @@ class CopyRing {
  public:
   static constexpr int32_t kStages = 12;
   static constexpr int32_t kPieceBytes = 16384;
-  static constexpr int32_t kSharedBytes = kStages * kPieceBytes + PipelineBarriers<kStages>::kBytes;
+  static constexpr int32_t kSharedBytes = kStages * kPieceBytes + PipelineBarriers<kStages>::kBytes + 16;
 
   // `base`: kSharedBytes of shared memory, 128-byte aligned.
   TILEWIRE_DEVICE explicit CopyRing(const void* base) : base_(ptx::shared_address(base)) {}
 
   // By one thread, before a barrier of both.
-  TILEWIRE_DEVICE void init() const { barriers().init(1); }
+  TILEWIRE_DEVICE void init() const {
+    barriers().init(1);
+    ptx::store_shared(mark(), 0);
+  }
+
+  // Set by the loading thread before a piece that must not be passed on; the storing one sees it when it has waited for
+  // that piece.
+  TILEWIRE_DEVICE void set_mark() const { ptx::store_shared(mark(), 1); }
+  TILEWIRE_DEVICE bool is_marked() const { return ptx::load_shared(mark()) != 0; }
 
   template <class Walk>
   TILEWIRE_DEVICE void load(Walk walk) const {
@@ -68,6 +77,8 @@ class CopyRing {
 
   TILEWIRE_DEVICE uint32_t stage(uint32_t stage) const { return base_ + stage * kPieceBytes; }
   TILEWIRE_DEVICE PipelineBarriers<kStages> barriers() const { return {base_ + kStages * kPieceBytes}; }
+
+  TILEWIRE_DEVICE uint32_t mark() const { return base_ + kStages * kPieceBytes + PipelineBarriers<kStages>::kBytes; }
 
   uint32_t base_;
 };

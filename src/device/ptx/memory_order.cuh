@@ -33,6 +33,19 @@ TILEWIRE_DEVICE void store_release_sys(uint64_t* word, uint64_t value) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
+// Raises the word to `value` if it is lower; orders as a release store does.
+TILEWIRE_DEVICE void max_release_sys(uint64_t* word, uint64_t value) {
+  asm volatile("red.release.sys.global.max.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+
+// Two words at once that each say for themselves that they are there; a reader may see them torn. 16-byte aligned.
+TILEWIRE_DEVICE void store_pair_relaxed_sys(uint64_t* pair, uint64_t first, uint64_t second) {
+  asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(pair), "l"(first), "l"(second) : "memory");
+}
+
+// What this thread wrote or acquired before comes before its stores after, for every observer.
+TILEWIRE_DEVICE void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
 // In every thread that wrote shared memory the copy engine or a tensor core reads next, before the barrier.
 TILEWIRE_DEVICE void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 

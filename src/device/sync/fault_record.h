@@ -11,6 +11,7 @@ namespace tilewire {
 enum class FaultKind : int32_t {
   deadline,  // the word did not come in time
   mismatch,  // the record that came with the word is not that of this rank's call
+  busy,      // two calls of one communicator run at once: their streams are not in order
 };
 
 struct FaultRecord {

@@ -18,20 +18,20 @@
 
 namespace tilewire {
 
-// The same for all waits of a call; a kernel parameter.
+// The same for all waits of a rank; a kernel parameter.
 struct WaitLimits {
   uint64_t* abort_word = nullptr;  // in device memory: many CTAs look at it. 0 at rest
   FaultRecord* fault = nullptr;    // in pinned host memory, kNone at rest
   uint64_t timeout_ns = 0;         // of each wait
-  Epoch epoch = 0;                 // of the call
   int32_t op = 0;
   int32_t rank = 0;
 };
 
-// Of one thread.
+// Of one thread, in call `epoch`.
 class Waiter {
  public:
-  TILEWIRE_DEVICE Waiter(const WaitLimits& limits, int32_t role) : limits_(limits), role_(role) {}
+  TILEWIRE_DEVICE Waiter(const WaitLimits& limits, int32_t role, Epoch epoch)
+      : limits_(limits), epoch_(epoch), role_(role) {}
 
   // Until *flag >= least. False: given up. `word` is the number of the flag, for the record.
   TILEWIRE_DEVICE bool wait(const uint64_t* flag, uint64_t word, Epoch least) {
@@ -78,11 +78,12 @@ class Waiter {
     fault->word = word;
     fault->expected = expected;
     fault->seen = seen;
-    fault->epoch = limits_.epoch;
+    fault->epoch = epoch_;
     ptx::store_release_sys(&fault->state, FaultRecord::kComplete);
   }
 
   const WaitLimits& limits_;
+  Epoch epoch_;
   int32_t role_;
   bool has_given_up_ = false;
 };

@@ -10,8 +10,8 @@ class FlagGate {
  public:
   static constexpr bool kWaits = true;
 
-  TILEWIRE_DEVICE FlagGate(const WaitLimits& limits, const uint64_t* flags, int32_t role)
-      : waiter_(limits, role), flags_(flags), epoch_(limits.epoch) {}
+  TILEWIRE_DEVICE FlagGate(const WaitLimits& limits, const uint64_t* flags, int32_t role, Epoch epoch)
+      : waiter_(limits, role, epoch), flags_(flags), epoch_(epoch) {}
 
   // By a whole warp, the words shared out among its lanes. False in all lanes from the first wait on that one gave up.
   template <class Role>

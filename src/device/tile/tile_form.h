@@ -62,8 +62,8 @@ constexpr int32_t kMmaDepth = 16;
 constexpr int32_t kWarpgroupThreads = 128;
 constexpr int32_t kGemmThreads = 3 * kWarpgroupThreads;
 constexpr int32_t kComputeGroups = 2;
-constexpr int32_t kLoaderRegisters = 40;
-constexpr int32_t kComputeRegisters = 232;
+constexpr int32_t kLoaderRegisters = 56;
+constexpr int32_t kComputeRegisters = 224;
 constexpr int32_t kMaxSharedBytes = 232448;
 
 // What follows from a form. Shared memory: stages (A, then B) | boxes of the epilogue | barriers | mark | what

@@ -39,8 +39,7 @@ const FusedEntry& entry_of(const PlanChoice& choice) {
          "those of a form: 256x256, 256x192, 64x128");
 }
 
-void check_problem(const Problem& p, const FusedPlan& plan, const PlanContext& context, const FormNumbers& form) {
-  if (context.topology.nodes > 1) refuse("a kernel reaches one node only", "", "ranks of one node");
+void check_problem(const Problem& p, const FusedPlan& plan) {
   if (p.k < 1) refuse("k is 0", "", "K = 0 needs no kernel: the result is the bias or zeros");
   if (p.dtype == DataType::fp32) refuse("a has elements of 32 bits", "fp32", "bf16 or fp16");
   if (p.out_dtype != p.dtype) refuse("out has another dtype than a", to_string(p.out_dtype), to_string(p.dtype));
@@ -48,10 +47,7 @@ void check_problem(const Problem& p, const FusedPlan& plan, const PlanContext& c
   if (static_cast<int64_t>(p.cols.size()) > ColumnMap::kMaxWeights) {
     refuse("there are too many weights", std::to_string(p.cols.size()), std::to_string(ColumnMap::kMaxWeights));
   }
-  if (plan.push_ctas < 1 || plan.push_ctas % form.cluster_ctas() != 0) {
-    refuse("push_ctas does not fit the form", std::to_string(plan.push_ctas),
-           "a positive multiple of " + std::to_string(form.cluster_ctas()));
-  }
+  if (plan.push_ctas < 1) refuse("nobody pushes", std::to_string(plan.push_ctas), "push_ctas of 1 or more");
 }
 
 std::string size_text(int64_t rows, int64_t cols, DataType type) {
@@ -108,27 +104,29 @@ class DeviceTables {
 
 }  // namespace
 
-FusedPlan fused_plan(const Problem& problem, int32_t ranks, int32_t sms, int32_t push_ctas) {
+FusedPlan fused_plan(const Problem& problem, const Topology& topology, int32_t sms, int32_t push_ctas) {
+  const int32_t comm_ctas = push_ctas + (topology.nodes > 1 ? 1 : 0);
   const int64_t rows = problem.total_rows();
   const int64_t cols = std::accumulate(problem.cols.begin(), problem.cols.end(), int64_t{0});
   const FormNumbers* best = nullptr;
   for (const FusedEntry& entry : kEntries) {
-    const int32_t left = sms - static_cast<int32_t>(round_up(push_ctas, entry.form.cluster_ctas()));
+    const int32_t left = sms - static_cast<int32_t>(round_up(comm_ctas, entry.form.cluster_ctas()));
     if (left < entry.form.cluster_ctas()) continue;
     const auto clocks = [&](const FormNumbers& form) { return model_clocks(form, rows, cols, problem.k, left); };
     if (best == nullptr || clocks(entry.form) < clocks(*best)) best = &entry.form;
   }
   if (best == nullptr) {
-    throw Error(ErrorKind::resource, {.what = "no SM is left to compute with",
-                                      .values = std::to_string(sms) + " SMs, " + std::to_string(push_ctas) + " push"});
+    throw Error(ErrorKind::resource,
+                {.what = "no SM is left to compute with",
+                 .values = std::to_string(sms) + " SMs, " + std::to_string(comm_ctas) + " communicate"});
   }
   FusedPlan plan;
-  plan.push_ctas = static_cast<int32_t>(round_up(push_ctas, best->cluster_ctas()));
+  plan.push_ctas = push_ctas;
   plan.choice.tile_rows = best->work_rows();
   plan.choice.tile_cols = best->work_cols();
-  plan.choice.workers = (sms - plan.push_ctas) / best->cluster_ctas();
+  plan.choice.workers = (sms - static_cast<int32_t>(round_up(comm_ctas, best->cluster_ctas()))) / best->cluster_ctas();
   // Few row blocks at a time: how soon the rows are here counts for more than how often b is read (docs/results).
-  plan.choice.raster_rows = ranks > 1 ? 1 : 2;
+  plan.choice.raster_rows = topology.ranks > 1 ? 1 : 2;
   return plan;
 }
 
@@ -144,9 +142,9 @@ struct FusedKernel::State {
   Schedule schedule;  // tables on the device; epoch 0
   CallView call;
   CUtensorMap gathered[2] = {};
-  int32_t ctas = 0;
+  int32_t forward_ctas = 0, comm_ctas = 0, ctas = 0;
 
-  State(const Problem& p, const FusedPlan& given, const PlanContext& context, const FusedRank& rank, bool n_major)
+  State(const Problem& p, const FusedPlan& given, const PlanContext& context, const DeviceRank& rank, bool n_major)
       : problem(p),
         plan(given),
         entry(&entry_of(given.choice)),
@@ -155,11 +153,13 @@ struct FusedKernel::State {
         tables(p, check_plan(given.choice, p, context).choice, context),
         schedule(tables.schedule(0)) {
     const FormNumbers& form = entry->form;
-    check_problem(problem, plan, context, form);
+    check_problem(problem, plan);
     kernel = entry->kernel(problem.dtype, is_b_n_major);
     schedule.workers = static_cast<int32_t>(std::clamp<int64_t>(schedule.grid.tiles(), 1, plan.choice.workers));
     schedule.push_workers = plan.push_ctas;
-    ctas = plan.push_ctas + schedule.workers * form.cluster_ctas();
+    forward_ctas = context.topology.nodes > 1 ? 1 : 0;
+    comm_ctas = static_cast<int32_t>(round_up(plan.push_ctas + forward_ctas, form.cluster_ctas()));
+    ctas = comm_ctas + schedule.workers * form.cluster_ctas();
     const int32_t fit = prepare_tile_kernel(kernel, form) * form.cluster_ctas();
     if (ctas > fit) {
       throw Error(ErrorKind::resource, {.what = "the grid of the fused kernel does not fit the GPU",
@@ -175,7 +175,7 @@ struct FusedKernel::State {
     }
   }
 
-  void place_tables(const FusedRank& rank, Rank me) {
+  void place_tables(const DeviceRank& rank, Rank me) {
     Topology& t = schedule.frame.topology;
     const auto ranks = static_cast<size_t>(t.ranks), nodes = static_cast<size_t>(t.nodes);
     const size_t node_of_rank = device.add(t.node_of_rank, ranks), local_of_rank = device.add(t.local_of_rank, ranks);
@@ -195,6 +195,10 @@ struct FusedKernel::State {
     schedule.row_order = device.at<int32_t>(row_order);
     call.arenas = device.at<std::byte*>(arenas);
     call.finished = device.at<uint64_t>(finished);
+    call.state = rank.state;
+    call.control_page = rank.control_page;
+    std::copy(std::begin(rank.rings), std::end(rank.rings), call.rings);
+    call.arrivals = rank.arrivals;
     call.limits = {.abort_word = reinterpret_cast<uint64_t*>(own_arena + ControlPage::kAbort),
                    .fault = rank.fault,
                    .timeout_ns = rank.timeout_ns,
@@ -238,13 +242,13 @@ struct FusedKernel::State {
 };
 
 FusedKernel::FusedKernel(const Problem& problem, const FusedPlan& plan, const PlanContext& context,
-                         const FusedRank& rank, bool is_b_n_major)
+                         const DeviceRank& rank, bool is_b_n_major)
     : state_(std::make_unique<State>(problem, plan, context, rank, is_b_n_major)) {}
 FusedKernel::~FusedKernel() = default;
 FusedKernel::FusedKernel(FusedKernel&&) noexcept = default;
 FusedKernel& FusedKernel::operator=(FusedKernel&&) noexcept = default;
 
-FusedParameters FusedKernel::parameters(Epoch epoch, const CallRecord& record, const FusedOperands& operands) const {
+FusedParameters FusedKernel::parameters(uint64_t agreed_hash, const FusedOperands& operands) const {
   const State& s = *state_;
   s.check(operands);
   FusedParameters p{};
@@ -252,13 +256,12 @@ FusedParameters FusedKernel::parameters(Epoch epoch, const CallRecord& record, c
   for (size_t w = 0; w < s.problem.cols.size(); ++w) s.place_weight(p, operands, w);
   p.bias.is_fp32 = operands.bias_type == DataType::fp32;
   p.schedule = s.schedule;
-  p.schedule.frame.epoch = epoch;
   p.call = s.call;
-  p.call.limits.epoch = epoch;
-  p.call.record = record;
+  p.call.agreed_hash = agreed_hash;
   p.shard = {static_cast<const std::byte*>(operands.a.data), operands.a.pitch_bytes};
   p.stages_per_tile = static_cast<int32_t>(div_up(s.problem.k, kStageDepth));
-  p.push_ctas = s.plan.push_ctas;
+  p.forward_ctas = s.forward_ctas;
+  p.comm_ctas = s.comm_ctas;
   return p;
 }
 
@@ -266,9 +269,8 @@ void FusedKernel::launch(FusedParameters& parameters, cudaStream_t stream) const
   launch_tile_kernel(state_->kernel, state_->entry->form, state_->ctas, &parameters, stream);
 }
 
-void FusedKernel::launch(Epoch epoch, const CallRecord& record, const FusedOperands& operands,
-                         cudaStream_t stream) const {
-  FusedParameters parameters = this->parameters(epoch, record, operands);
+void FusedKernel::launch(uint64_t agreed_hash, const FusedOperands& operands, cudaStream_t stream) const {
+  FusedParameters parameters = this->parameters(agreed_hash, operands);
   launch(parameters, stream);
 }
 

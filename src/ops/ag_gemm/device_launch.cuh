@@ -1,8 +1,8 @@
-// AllGather+GEMM on the GPU of one rank: prepares and launches the fused kernel. Host code. For ranks of one node,
-// whose arenas the kernel reaches by plain pointers.
+// AllGather+GEMM on the GPU of one rank: prepares and launches the fused kernel. Host code. The kernel reaches the
+// arenas of its node by plain pointers, and other nodes by commands to its proxy.
 #pragma once
 
-#include "device/sync/fault_record.h"
+#include "device/comm/device_rank.h"
 #include "device/tile/tensor_map.cuh"
 #include "ops/ag_gemm/plan.h"
 #include "schedule/wire.h"
@@ -25,19 +25,12 @@ struct FusedParameters;  // ops/ag_gemm/device_parameters.cuh
 // The part of a plan that a kernel needs: tile_rows, tile_cols are those of a form's works, workers its clusters.
 struct FusedPlan {
   PlanChoice choice;
-  int32_t push_ctas = 2;  // SMs that only push; a multiple of the form's cluster
+  int32_t push_ctas = 2;  // SMs that only push; with several nodes one more forwards
 };
 
-// For a rank that may take `sms` SMs: push_ctas (rounded up to whole clusters) of them push, the others compute. Throws
-// Error(resource) when nothing is left to compute with.
-FusedPlan fused_plan(const Problem& problem, int32_t ranks, int32_t sms, int32_t push_ctas);
-
-// What a rank has for all its calls.
-struct FusedRank {
-  std::vector<std::byte*> arenas;  // by rank; laid out by PlanContext::arena. The own one zeroed before the first call
-  FaultRecord* fault = nullptr;    // pinned host memory
-  uint64_t timeout_ns = 600'000'000'000;  // of each wait
-};
+// For a rank that may take `sms` SMs: those that communicate are rounded up to whole clusters, the others compute.
+// Throws Error(resource) when nothing is left to compute with.
+FusedPlan fused_plan(const Problem& problem, const Topology& topology, int32_t sms, int32_t push_ctas);
 
 // The caller's matrices of one call, in device memory, of the problem's dtype. Pitches are multiples of 16 bytes and
 // addresses 16-byte aligned. Rows are read up to the next 16 bytes (a) and written up to them (out).
@@ -52,21 +45,21 @@ struct FusedOperands {
 class FusedKernel {
  public:
   // On the current device. Does all that is slow: tables into device memory, loading of the kernel, its attributes.
-  // Throws Error(invalid_argument) naming what the kernel cannot do (K of 0, fp32, several nodes, an output of another
-  // dtype), Error(resource) when the grid does not fit the GPU.
-  FusedKernel(const Problem& problem, const FusedPlan& plan, const PlanContext& context, const FusedRank& rank,
+  // Throws Error(invalid_argument) naming what the kernel cannot do (K of 0, fp32, an output of another dtype), Error(resource) when the grid does not fit the GPU.
+  FusedKernel(const Problem& problem, const FusedPlan& plan, const PlanContext& context, const DeviceRank& rank,
               bool is_b_n_major);
   ~FusedKernel();
   FusedKernel(FusedKernel&&) noexcept;
   FusedKernel& operator=(FusedKernel&&) noexcept;
 
-  // Call `epoch` of the communicator; epochs rise. Asynchronous: neither allocates nor waits. Throws
-  // Error(invalid_argument) naming the operand that does not fit, Error(internal) when the launch fails. Any thread,
-  // one at a time; the device of the constructor must be current.
-  void launch(Epoch epoch, const CallRecord& record, const FusedOperands& operands, cudaStream_t stream) const;
+  // The next call of the communicator, which the rank's state numbers; may be captured in a graph and replayed. All
+  // ranks give the same hash of what they agreed on. Asynchronous: neither allocates nor waits. Calls of a communicator
+  // follow each other in stream order. Throws Error(invalid_argument) naming the operand that does not fit,
+  // Error(internal) when the launch fails. Any thread, one at a time; the device of the constructor must be current.
+  void launch(uint64_t agreed_hash, const FusedOperands& operands, cudaStream_t stream) const;
 
   // The two halves of launch(), for tests that change what the kernel is given.
-  FusedParameters parameters(Epoch epoch, const CallRecord& record, const FusedOperands& operands) const;
+  FusedParameters parameters(uint64_t agreed_hash, const FusedOperands& operands) const;
   void launch(FusedParameters& parameters, cudaStream_t stream) const;
 
   // The gathered rows of call `epoch`, pitch as in the arena; valid until call epoch + 2 begins anywhere.

@@ -30,7 +30,8 @@ struct FusedParameters {
   DeviceShard shard;
   DeviceBias bias;
   int32_t stages_per_tile = 1;
-  int32_t push_ctas = 1;  // a multiple of the cluster
+  int32_t forward_ctas = 0;  // 1 where there are several nodes
+  int32_t comm_ctas = 1;     // those that do not compute; a multiple of the cluster
 };
 
 }  // namespace tilewire::ag_gemm

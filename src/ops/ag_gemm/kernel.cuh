@@ -1,22 +1,22 @@
 // The fused kernel of AllGather+GEMM: one launch a rank and call. Entry, role switch, roles; the order of all work is
 // that of the iterators of schedule.h.
 //
-//   CTAs [0, push_ctas)   push: warp 0 loads, warp 1 stores and publishes; in CTA 0 warp 2 begins and ends the call
+//   CTA 0                 push, and the warps that speak for the rank: call, send, relay
+//   CTAs [1, push)        push
+//   behind them           forward, where there are several nodes; what is left over of the last cluster has no role
 //   the others            compute: clusters of the form, one compute worker each
-//
-// The roles that the network needs stand beside these: send and relay as warps 3 and 4 of CTA 0, forward as CTAs
-// behind those of push. FusedKernel refuses more than one node, for which they are needed.
 #pragma once
 
 #include "device/comm/call_warp.cuh"
 #include "device/tile/gemm_kernel.cuh"
 #include "ops/ag_gemm/device_parameters.cuh"
-#include "ops/ag_gemm/device_push.cuh"
+#include "ops/ag_gemm/device_copy.cuh"
 
 namespace tilewire::ag_gemm {
 
 // Roles in fault records.
-constexpr int32_t kCallRole = 1, kComputeRole = 2;
+constexpr int32_t kCallRole = 1, kComputeRole = 2, kPushRole = 3, kForwardRole = 4, kSendRole = 5;
+constexpr uint32_t kSendBarrier = 1;  // of CTA 0
 
 template <class Element>
 class BiasEpilogue {
@@ -37,27 +37,51 @@ class BiasEpilogue {
   const ColumnMap& columns_;
 };
 
-TILEWIRE_DEVICE void run_push_cta(const FusedParameters& p, const CallSpace& space, const void* memory) {
+// By a whole warp.
+TILEWIRE_DEVICE void run_send(const CallSpace& space, const SendRole& role) {
+  CallGate gate(space, kSendRole);
+  CommandPoster ring(space, Ring::send);
+  run_signals(space, gate, role, [&](const SendWork& w) { ring.post(gate.waiter(), w.command); });
+  ptx::named_barrier_sync(kSendBarrier, 64);
+}
+
+// The warps of CTA 0 that copy nothing.
+TILEWIRE_DEVICE void run_rank_warps(const FusedParameters& p, const CallSpace& space, CallOver over) {
+  const uint32_t warp = threadIdx.x / 32;
+  if (warp == 2) {
+    run_call(space, DrainRole(p.schedule), static_cast<int32_t>(gridDim.x), p.schedule.own_in_user, kCallRole);
+    over.tell();
+  }
+  if (warp == 3) run_send(space, SendRole(p.schedule));
+  if (warp == 4) run_relay(space, over);
+}
+
+TILEWIRE_DEVICE void run_comm_cta(const FusedParameters& p, const CallSpace& space, const void* memory) {
   const CopyRing ring(memory);
-  if (threadIdx.x == 0) ring.init();
+  const CallOver over(ptx::shared_address(memory) + CopyRing::kSharedBytes);
+  if (threadIdx.x == 0) {
+    ring.init();
+    over.init();
+  }
   __syncthreads();
-  const int32_t worker = static_cast<int32_t>(blockIdx.x);
-  const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (warp == 0 && lane == 0) ring.load(PushWalk(p.schedule, space, p.shard, worker));
-  if (warp == 1 && lane == 0) {
-    ring.store(PushWalk(p.schedule, space, p.shard, worker));
-    space.publish_finished();
+  const int32_t cta = static_cast<int32_t>(blockIdx.x);
+  if (cta < p.schedule.push_workers) {
+    run_copies(p, space, ring, PushRole(p.schedule, cta), kPushRole);
+  } else if (cta < p.schedule.push_workers + p.forward_ctas) {
+    run_copies(p, space, ring, ForwardRole(p.schedule), kForwardRole);
   }
-  if (warp == 2 && blockIdx.x == 0) {
-    run_call(space, DrainRole(p.schedule), static_cast<int32_t>(gridDim.x), kCallRole);
-  }
+  if (cta == 0) run_rank_warps(p, space, over);
+  if (threadIdx.x / 32 != 1) return;
+  __syncwarp();
+  if (cta == 0) ptx::named_barrier_sync(kSendBarrier, 64);  // finished when everything to send is in the ring, too
+  if (threadIdx.x == 32) space.publish_finished();
 }
 
 template <class Config>
 TILEWIRE_DEVICE void run_compute_cta(const FusedParameters& p, const CallSpace& space, const void* memory) {
   using Shared = SharedTiles<typename Config::Form>;
-  const int32_t worker = Shared::worker() - p.push_ctas / FormPlan<typename Config::Form>::kClusterCtas;
-  const TileMapView maps{p.gathered[ArenaLayout::half_of(p.schedule.frame.epoch)], p.b, p.d,
+  const int32_t worker = Shared::worker() - p.comm_ctas / FormPlan<typename Config::Form>::kClusterCtas;
+  const TileMapView maps{p.gathered[ArenaLayout::half_of(space.epoch())], p.b, p.d,
                          p.schedule.grid.tiles() > 0 ? p.schedule.columns.weights : 0};
   run_gemm_roles<Config>(Shared(memory), maps, ComputeRole(p.schedule, worker), CallGate(space, kComputeRole),
                          p.stages_per_tile, BiasEpilogue<typename Config::Element>(p.bias, p.schedule.columns));
@@ -67,11 +91,11 @@ TILEWIRE_DEVICE void run_compute_cta(const FusedParameters& p, const CallSpace& 
 
 template <class Config>
 __global__ void __launch_bounds__(kGemmThreads, 1) fused_kernel(const __grid_constant__ FusedParameters p) {
-  static_assert(CopyRing::kSharedBytes <= FormPlan<typename Config::Form>::kSharedBytes);
+  static_assert(CopyRing::kSharedBytes + CallOver::kSharedBytes <= FormPlan<typename Config::Form>::kSharedBytes);
   extern __shared__ __align__(1024) uint8_t memory[];
   const CallSpace space(p.schedule.frame, p.call);
-  if (static_cast<int32_t>(blockIdx.x) < p.push_ctas) {
-    run_push_cta(p, space, memory);
+  if (static_cast<int32_t>(blockIdx.x) < p.comm_ctas) {
+    run_comm_cta(p, space, memory);
   } else {
     run_compute_cta<Config>(p, space, memory);
   }

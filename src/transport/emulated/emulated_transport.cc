@@ -5,16 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <bit>
 #include <cstring>
-#include <mutex>
+#include <deque>
 #include <queue>
 #include <random>
 
 #include "base/check.h"
-#include "memory/bell.h"
-#include "memory/mapping.h"
+#include "transport/emulated/arena_writer.h"
 #include "transport/emulated/link_model.h"
 #include "transport/emulated/receive_queue.h"
 #include "transport/registered_ranges.h"
@@ -60,9 +57,10 @@ class EmulatedTransport final : public Transport {
         model_(options, context.rank, context.ranks),
         flights_(options.max_outstanding),
         queue_(ReceiveQueue::create(context.rank, options.receive_entries)),
-        peers_(static_cast<size_t>(context.ranks)) {
+        peer_queues_(static_cast<size_t>(context.ranks)) {
     for (uint32_t i = options.max_outstanding; i > 0; --i) free_.push_back(i - 1);
-    map_arenas();
+    // Before connect(), because the descriptors of arenas need not live longer than that.
+    writer_ = context.make_writer ? context.make_writer() : make_host_arena_writer(context, where());
   }
   ~EmulatedTransport() override { close(); }
 
@@ -77,11 +75,6 @@ class EmulatedTransport final : public Transport {
   void close() noexcept override;
 
  private:
-  struct Peer {
-    std::byte* arena = nullptr;
-    Mapping mapping;
-    std::shared_ptr<ReceiveQueue> queue;
-  };
   struct Flight {
     WriteRequest request;
     Time completed;
@@ -97,12 +90,10 @@ class EmulatedTransport final : public Transport {
   };
   using DueQueue = std::priority_queue<Due, std::vector<Due>, std::greater<>>;
 
-  void map_arenas();
   Address read_address(Rank peer, std::span<const std::byte> bytes) const;
   void check(const WriteRequest& request) const;
-  void land_due(Time now);
-  // False when the receiver has no room for the immediate yet.
-  bool land(WriteRequest& request);
+  void begin_due(Time now);
+  void take_landed();
   size_t take_arrivals(std::span<Event> events);
   size_t take_completions(std::span<Event> events, Time now);
   std::string where() const { return fmt::format("{} transport of rank {}", caps_.name, context_.rank.value); }
@@ -116,32 +107,14 @@ class EmulatedTransport final : public Transport {
   std::vector<uint32_t> free_;
   uint64_t posted_ = 0;
   DueQueue landing_;
+  std::deque<Due> moving_;  // begun by the writer, in that order
+  uint64_t landed_ = 0;     // of all that were begun
   DueQueue completing_;
+  std::unique_ptr<ArenaWriter> writer_;
   std::shared_ptr<ReceiveQueue> queue_;
-  std::vector<Peer> peers_;  // by rank
+  std::vector<std::shared_ptr<ReceiveQueue>> peer_queues_;  // by rank
   bool is_connected_ = false;
 };
-
-// Before connect(), because the descriptors need not live longer than that.
-void EmulatedTransport::map_arenas() {
-  for (const Rank p : context_.peers) {
-    const auto r = static_cast<size_t>(p.value);
-    Peer& peer = peers_.at(r);
-    if (r < context_.peer_arena_bases.size() && context_.peer_arena_bases[r] != nullptr) {
-      peer.arena = context_.peer_arena_bases[r];
-    } else if (r < context_.peer_arena_fds.size() && context_.peer_arena_fds[r] >= 0) {
-      peer.mapping = Mapping::share(context_.peer_arena_fds[r], static_cast<int64_t>(context_.arena_bytes), where(),
-                                    fmt::format("arena of rank {}", p.value));
-      peer.arena = peer.mapping.base();
-    } else {
-      throw Error(ErrorKind::invalid_argument, {.what = "the emulated transport has no way to the arena of a peer",
-                                                .where = where(),
-                                                .values = fmt::format("peer = {}", p.value),
-                                                .limit = "all ranks must be on one host",
-                                                .advice = "use another transport between hosts"});
-    }
-  }
-}
 
 std::vector<std::byte> EmulatedTransport::address() {
   const Address address{.process = process_number(),
@@ -167,7 +140,7 @@ Address EmulatedTransport::read_address(Rank peer, std::span<const std::byte> by
 }
 
 void EmulatedTransport::connect(std::span<const std::vector<std::byte>> addresses, std::chrono::nanoseconds deadline) {
-  TILEWIRE_CHECK_EQ(addresses.size(), peers_.size(), ErrorKind::invalid_argument, "one address a rank");
+  TILEWIRE_CHECK_EQ(addresses.size(), peer_queues_.size(), ErrorKind::invalid_argument, "one address a rank");
   std::vector<UniqueFd> fds;
   const bool are_threads = !context_.peer_arena_bases.empty();
   if (!are_threads && context_.exchange_fds) fds = context_.exchange_fds("receive queue", queue_->fd(), deadline);
@@ -175,11 +148,11 @@ void EmulatedTransport::connect(std::span<const std::vector<std::byte>> addresse
     const auto r = static_cast<size_t>(p.value);
     const Address address = read_address(p, addresses[r]);
     if (address.process == process_number()) {
-      peers_[r].queue = ReceiveQueue::find(address.queue);
+      peer_queues_[r] = ReceiveQueue::find(address.queue);
     } else if (r < fds.size() && fds[r].is_open()) {
-      peers_[r].queue = ReceiveQueue::open(p, address.entries, fds[r].get());
+      peer_queues_[r] = ReceiveQueue::open(p, address.entries, fds[r].get());
     }
-    TILEWIRE_CHECK(peers_[r].queue != nullptr, ErrorKind::unavailable, "{}: no way to the receive queue of rank {}",
+    TILEWIRE_CHECK(peer_queues_[r] != nullptr, ErrorKind::unavailable, "{}: no way to the receive queue of rank {}",
                    where(), p.value);
   }
   is_connected_ = true;
@@ -187,7 +160,7 @@ void EmulatedTransport::connect(std::span<const std::vector<std::byte>> addresse
 
 void EmulatedTransport::check(const WriteRequest& request) const {
   const auto r = static_cast<size_t>(request.peer.value);
-  if (r >= peers_.size() || peers_[r].queue == nullptr) {
+  if (r >= peer_queues_.size() || peer_queues_[r] == nullptr) {
     throw Error(ErrorKind::invalid_argument, {.what = "a request is for a rank that is no peer",
                                               .where = where(),
                                               .values = fmt::format("peer = {}", request.peer.value)});
@@ -212,30 +185,29 @@ size_t EmulatedTransport::post(std::span<const WriteRequest> requests) {
   return taken;
 }
 
-bool EmulatedTransport::land(WriteRequest& request) {
-  Peer& peer = peers_[static_cast<size_t>(request.peer.value)];
-  if (request.kind == RequestKind::write_value) {
-    auto* word = reinterpret_cast<uint64_t*>(peer.arena + request.dst_offset);
-    std::atomic_ref(*word).store(request.value, std::memory_order_seq_cst);
-    wake_sleepers(arena_bell(peer.arena));
-    return true;
-  }
-  if (request.bytes > 0) {
-    std::memcpy(peer.arena + request.dst_offset, context_.arena + request.src_offset, request.bytes);
-    request.bytes = 0;  // a second try is for the immediate alone
-  }
-  return request.kind != RequestKind::write_with_immediate || peer.queue->push(context_.rank, request.immediate);
-}
-
-void EmulatedTransport::land_due(Time now) {
+void EmulatedTransport::begin_due(Time now) {
   uint64_t moved_bytes = 0;
   while (!landing_.empty() && landing_.top().time <= now && moved_bytes < kBytesPerPoll) {
     const Due due = landing_.top();
-    Flight& flight = flights_[due.flight];
-    // A full queue holds everything back, which keeps the order; its owner empties it without waiting for anyone.
-    moved_bytes += flight.request.bytes;
-    if (!land(flight.request)) return;
+    const WriteRequest& request = flights_[due.flight].request;
+    if (!writer_->begin(request)) return;
+    moved_bytes += request.bytes;
     landing_.pop();
+    moving_.push_back(due);
+  }
+}
+
+void EmulatedTransport::take_landed() {
+  for (const uint64_t landed = writer_->landed(); landed_ < landed; ++landed_) {
+    const Due due = moving_.front();
+    const Flight& flight = flights_[due.flight];
+    const WriteRequest& request = flight.request;
+    // A full queue holds everything back, which keeps the order; its owner empties it without waiting for anyone.
+    if (request.kind == RequestKind::write_with_immediate &&
+        !peer_queues_[static_cast<size_t>(request.peer.value)]->push(context_.rank, request.immediate)) {
+      return;
+    }
+    moving_.pop_front();
     completing_.push({flight.completed, due.number, due.flight});
   }
 }
@@ -265,13 +237,15 @@ size_t EmulatedTransport::take_completions(std::span<Event> events, Time now) {
 size_t EmulatedTransport::poll(std::span<Event> events) {
   if (!is_connected_) return 0;
   const size_t arrived = take_arrivals(events);
-  if (landing_.empty() && completing_.empty()) return arrived;
+  if (landing_.empty() && moving_.empty() && completing_.empty()) return arrived;
   const Time now = std::chrono::steady_clock::now();
-  land_due(now);
+  begin_due(now);
+  take_landed();
   return arrived + take_completions(events.subspan(arrived), now);
 }
 
 std::chrono::nanoseconds EmulatedTransport::idle_hint() const {
+  if (!moving_.empty()) return std::chrono::nanoseconds::zero();
   if (landing_.empty() && completing_.empty()) return std::chrono::nanoseconds::max();
   Time next = Time::max();
   if (!landing_.empty()) next = std::min(next, landing_.top().time);
@@ -282,8 +256,10 @@ std::chrono::nanoseconds EmulatedTransport::idle_hint() const {
 void EmulatedTransport::close() noexcept {
   is_connected_ = false;
   landing_ = {};
+  moving_.clear();
   completing_ = {};
-  peers_.clear();
+  peer_queues_.clear();
+  writer_.reset();
   queue_.reset();
 }
 

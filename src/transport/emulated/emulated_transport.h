@@ -1,5 +1,5 @@
-// One machine as several nodes: data moves by memcpy into the arena of a peer that this process maps, on the proxy
-// thread, at the times that a LinkModel gives. For ranks that are processes of one host or threads of one process.
+// One machine as several nodes: data moves into the arena of a peer, by an ArenaWriter, on the proxy thread, at the times
+// that a LinkModel gives. For ranks that are processes of one host or threads of one process.
 //
 // A signal that lands rings the bell of the rank it is for: it is the same machine.
 #pragma once
