@@ -142,9 +142,9 @@ void Session::make_arena() {
         ArenaConfig{.rank = rank(), .layout = layout(), .half_bytes = options_.arena_initial_bytes, .user_bytes = 0});
   }
   agreed_half_bytes_ = arena_->half_bytes();
-  publish_sent(arena_->base(), epoch_);  // nothing of earlier calls is on its way
-  abort_base_ = arena_->base();
-  if (control_->aborted()) raise_abort(arena_->base());
+  publish_sent(arena_->control(), epoch_);  // nothing of earlier calls is on its way
+  abort_base_ = arena_->control();
+  if (control_->aborted()) raise_abort(arena_->control());
 }
 
 std::string Session::transport_name() const { return transport_ ? transport_->caps().name : "none"; }
@@ -259,7 +259,7 @@ void Session::wait_for_calls() const {
 // its memory, so this is short; a rank that died keeps nobody.
 void Session::await_sent() const {
   const SteadyTime limit = deadline_in(std::chrono::seconds(1));
-  while (proxy_ && !proxy_->has_fault() && !control_->aborted() && load_sent(arena_->base()) < epoch_ &&
+  while (proxy_ && !proxy_->has_fault() && !control_->aborted() && load_sent(arena_->control()) < epoch_ &&
          steady_now() < limit) {
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
@@ -286,11 +286,11 @@ void Session::close() noexcept {
     // The call of another thread leaves: its roles by the abort word, its gathers by the abort that all ranks get.
     // Every wait in it ends by one of the two, so this one needs no limit.
     tell_abort("closed its communicator during a call");
-    if (arena_) raise_abort(arena_->base());
+    if (arena_) raise_abort(arena_->control());
     while (is_in_call_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   } else {
     await_sent();
-    if (arena_) raise_abort(arena_->base());
+    if (arena_) raise_abort(arena_->control());
   }
   finish_trace_file();
   const QuietGuard quiet(*this, QuietGuard::NoLimit{});  // who holds it now is soon done: no call begins any more
