@@ -75,6 +75,8 @@ function(tilewire_flags target)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
     target_link_options(${target} PUBLIC -fsanitize=${TILEWIRE_SANITIZE})
   endif()
+  # Sources with options of their own (the inner loops for newer processors) stay alone; CMake sees to that.
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TILEWIRE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
 endfunction()
 
 # Replaces fmt::fmt in the named list by its header-only form where TILEWIRE_FMT_HEADER_ONLY asks for it.
