@@ -5,6 +5,7 @@
 #include <tilewire/error.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/ids_format.h"
@@ -96,7 +97,7 @@ void CudaSpace::map_import(ArenaRange range, const UniqueFd& fd, Rank owner) {
   device_->check_usable(where_);
   const CudaDriver& driver = device_->driver();
   CUmemGenericAllocationHandle handle = 0;
-  void* const os_handle = reinterpret_cast<void*>(static_cast<intptr_t>(fd.get()));
+  void* const os_handle = std::bit_cast<void*>(intptr_t{fd.get()});
   const CUresult imported = fd.is_open()
                                 ? driver.import_handle(&handle, os_handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
                                 : CUDA_ERROR_INVALID_VALUE;

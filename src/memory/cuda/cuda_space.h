@@ -4,6 +4,7 @@
 // Thread-safety: base from any thread; everything else by one thread at a time.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -28,7 +29,7 @@ class CudaSpace {
   CudaSpace(const CudaSpace&) = delete;
   CudaSpace& operator=(const CudaSpace&) = delete;
 
-  std::byte* base() const { return reinterpret_cast<std::byte*>(base_); }
+  std::byte* base() const { return std::bit_cast<std::byte*>(base_); }
   // Whether some of the range is mapped.
   bool overlaps(ArenaRange range) const;
 

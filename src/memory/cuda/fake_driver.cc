@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <bit>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -67,7 +68,7 @@ State& state() {
 
 thread_local int64_t contexts_here = 0;  // pushed by this thread
 
-void* pointer(CUdeviceptr address) { return reinterpret_cast<void*>(address); }
+void* pointer(CUdeviceptr address) { return std::bit_cast<void*>(address); }
 
 CUresult broken(State& s, CUresult result) {
   ++s.broken_rules;
@@ -148,7 +149,7 @@ CUresult fake_can_access_peer(int* can, CUdevice from, CUdevice to) {
 CUresult fake_context_retain(CUcontext* context, CUdevice device) {
   FAKE_CALL("cuDevicePrimaryCtxRetain");
   ++s.retained[device];
-  *context = reinterpret_cast<CUcontext>(static_cast<intptr_t>(device) + 1);
+  *context = std::bit_cast<CUcontext>(intptr_t{device} + 1);
   return CUDA_SUCCESS;
 }
 CUresult fake_context_release(CUdevice device) {
@@ -278,7 +279,8 @@ CUresult fake_memory_unmap(CUdeviceptr at, size_t bytes) {
   const std::lock_guard lock(s.mutex);
   const auto mapped = s.mapped.find(at);
   if (mapped == s.mapped.end() || mapped->second.bytes != bytes) return broken(s, CUDA_ERROR_INVALID_VALUE);
-  mmap(pointer(at), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED;
+  if (mmap(pointer(at), bytes, PROT_NONE, flags, -1, 0) == MAP_FAILED) return broken(s, CUDA_ERROR_UNKNOWN);
   s.mapped.erase(mapped);
   return CUDA_SUCCESS;
 }
@@ -349,7 +351,7 @@ CUresult fake_stream_create(CUstream* stream, unsigned int flags) {
   FAKE_CALL("cuStreamCreate");
   if (contexts_here == 0 || flags != CU_STREAM_NON_BLOCKING) return broken(s, CUDA_ERROR_INVALID_CONTEXT);
   ++s.streams;
-  *stream = reinterpret_cast<CUstream>(intptr_t{77});
+  *stream = std::bit_cast<CUstream>(intptr_t{77});
   return CUDA_SUCCESS;
 }
 CUresult fake_stream_destroy(CUstream) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -59,7 +60,7 @@ void PinnedMemory::find_gpu_address(const CudaCall& call) {
   CudaCall find = call;
   find.name = "cuMemHostGetDevicePointer";
   device_->check(device_->driver().host_device_pointer(&address, host_, 0), find);
-  on_gpu_ = reinterpret_cast<std::byte*>(address);
+  on_gpu_ = std::bit_cast<std::byte*>(address);
 }
 
 PinnedMemory& PinnedMemory::operator=(PinnedMemory&& other) noexcept {
