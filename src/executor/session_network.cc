@@ -100,7 +100,7 @@ void Session::register_new_ranges() {
 void Session::start_proxy() {
   ProxyConfig config{.rank = rank(),
                      .layout = arena_->layout(),
-                     .control_page = arena_->base(),
+                     .control_page = arena_->control(),
                      .half_bytes = static_cast<uint64_t>(arena_->half_bytes()),
                      .user_bytes = static_cast<uint64_t>(arena_->user_bytes()),
                      .peers = remote_members(),

@@ -35,10 +35,13 @@ class CollectingSink final : public ArrivalSink {
   size_t room = SIZE_MAX;
 };
 
+constexpr FlagLayout kFlags{.ranks = 4, .max_chunks = 16};
+constexpr auto kFlagWords = static_cast<uint32_t>(kFlags.words());
+
 // Rank 0 of four, with two rings, over a transport that the test drives.
 struct Rig {
   explicit Rig(Caps caps, Epoch first_epoch = 1, uint32_t ring_entries = 256)
-      : layout{.flags = {.ranks = 4, .max_chunks = 16}, .half_stride_bytes = 1 << 16, .user_stride_bytes = 1 << 16},
+      : layout{.flags = kFlags, .half_stride_bytes = 1 << 16, .user_stride_bytes = 1 << 16},
         arena(static_cast<size_t>(layout.total_bytes())),
         transport(std::move(caps)),
         counters(2) {
@@ -310,7 +313,7 @@ TEST(ProxyEngine, BadCommandsAreNamedByRingIndexAndField) {
       {signal_command(5, Rank{2}), "bad field peer"},
       {signal_command(5, Rank{4000}), "bad field peer"},
       {signal_command(5, Rank{0}), "bad field peer"},
-      {signal_command(264), "bad field word"},  // 2 * 4 + 4 * 4 * 16 words
+      {signal_command(kFlagWords), "bad field word"},
       {write_command(5, 0), "bad field units"},
       {write_command(5, 2, half_units - 1), "bad field src_unit"},
       {write_command(5, 2, 0, half_units - 1), "bad field dst_unit"},
@@ -323,7 +326,7 @@ TEST(ProxyEngine, BadCommandsAreNamedByRingIndexAndField) {
     SCOPED_TRACE(text);
     Rig rig(ordered_caps());
     rig.post(write_command(5, 2, half_units - 2, half_units - 2), 1);  // the last legal one
-    rig.post(signal_command(263), 1);
+    rig.post(signal_command(kFlagWords - 1), 1);
     rig.post(command, 1);
     const ProxyFault fault = rig.fault();
     EXPECT_EQ(fault.kind, ProxyFaultKind::bad_command);
@@ -396,7 +399,7 @@ TEST(ProxyEngine, FullSinkLosesNoArrivalAndKeepsTheirOrder) {
 TEST(ProxyEngine, ArrivalForNoWordOrFromNoPeerIsAFault) {
   {
     Rig rig(counted_caps());
-    rig.transport.arrive(kPeer, pack(Immediate{264, 1}));
+    rig.transport.arrive(kPeer, pack(Immediate{kFlagWords, 1}));
     EXPECT_EQ(rig.fault().kind, ProxyFaultKind::bad_event);
   }
   Rig rig(counted_caps());
