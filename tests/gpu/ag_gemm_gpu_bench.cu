@@ -36,19 +36,27 @@ constexpr BenchSize kSizes[] = {{8192, 8192, 8192}, {8192, 3584, 8192},  {8192, 
                                 {4096, 4096, 4096}, {8192, 28672, 1024}, {8192, 4096, 512}};
 constexpr BenchSize kNodeSizes[] = {{8192, 8192, 8192}, {8192, 4096, 4096}, {2048, 4096, 8192}, {8192, 4096, 1024}};
 
+constexpr int64_t kSpreadChunkBytes = 32768;  // of chunks that warps beside the tiles copy
+
+struct Split {
+  int32_t push_ctas, raster_rows;
+  bool own_in_place = true;
+};
+
 // All ranks of a node with the same shape, and cuBLAS for each.
 class Bench {
  public:
-  Bench(const BenchSize& size, int32_t ranks, int32_t push_ctas, int32_t raster_rows)
+  Bench(const BenchSize& size, int32_t ranks, const Split& split)
       : size_(size),
-        node_({.widths = {ranks}, .max_chunks = 256, .half_bytes = size.rows * size.depth * 2}),
+        node_({.widths = {ranks}, .max_chunks = 8192, .half_bytes = size.rows * size.depth * 2}),
         whole_(size.rows * size.depth) {
     const std::vector<int64_t> rows(static_cast<size_t>(ranks), size.rows / ranks);
     const ag_gemm::Problem problem{.rows = rows, .k = size.depth, .dtype = DataType::bf16, .cols = {size.cols}};
     const int32_t sms = sm_count() / ranks / 2 * 2;
-    ag_gemm::FusedPlan plan = ag_gemm::fused_plan(problem, node_.topology(), sms, push_ctas);
-    plan.choice.chunk_rows = 128;
-    plan.choice.raster_rows = raster_rows;
+    ag_gemm::FusedPlan plan = ag_gemm::fused_plan(problem, node_.topology(), sms, split.push_ctas);
+    plan.choice.chunk_rows = split.push_ctas > 0 ? 128 : std::max<int64_t>(1, kSpreadChunkBytes / (2 * size.depth));
+    plan.choice.raster_rows = split.raster_rows;
+    plan.own_in_place = split.own_in_place;
     fill(whole_, size.rows, 9);
     for (int32_t r = 0; r < ranks; ++r) {
       kernels_.emplace_back(problem, plan, node_.context(r), node_.rank(r, kTimeoutNs), false);
@@ -129,22 +137,19 @@ void print(const BenchRow& r) {
 int run(int count, char** words) {
   const BenchFile file{"fused_virtual_node", "cublasGemmEx, data gathered beforehand"};
   std::vector<BenchRow> rows;
-  struct Split {
-    int32_t push_ctas, raster_rows;
-  };
   const auto add = [&](const BenchSize& size, int32_t ranks, Split split) {
-    rows.push_back(Bench(size, ranks, split.push_ctas, split.raster_rows).measure());
+    rows.push_back(Bench(size, ranks, split).measure());
     rows.back().shape += ", ranks " + std::to_string(ranks) + ", push " + std::to_string(split.push_ctas) +
-                         ", raster " + std::to_string(split.raster_rows);
+                         ", raster " + std::to_string(split.raster_rows) + (split.own_in_place ? "" : ", own copy");
     print(rows.back());
     if (count >= 4) write_json(words[1], words[2], words[3], file, rows);
   };
   for (const BenchSize& size : kSizes) {
-    for (const Split split : {Split{4, 2}, Split{4, 8}, Split{8, 4}}) add(size, 1, split);
+    for (const Split split : {Split{0, 8}, Split{0, 2}, Split{2, 8}, Split{4, 8, false}}) add(size, 1, split);
   }
   for (const int32_t ranks : {2, 4}) {
     for (const BenchSize& size : kNodeSizes) {
-      for (const Split split : {Split{2, 1}, Split{4, 1}, Split{4, 4}}) add(size, ranks, split);
+      for (const Split split : {Split{0, 1}, Split{0, 4}, Split{2, 1}, Split{4, 1}}) add(size, ranks, split);
     }
   }
   return 0;

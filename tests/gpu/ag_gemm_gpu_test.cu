@@ -77,6 +77,57 @@ std::vector<FusedSize> sizes() {
        .ctas = 30,
        .push_ctas = 8},
       {.name = "unfused", .rows = {300, 310}, .k = 136, .cols = {128}, .is_fused = false},
+      {.name = "copies beside the tiles", .rows = {300, 310}, .k = 136, .cols = {128}, .chunk_rows = 3, .push_ctas = 0},
+      {.name = "copies beside, cooperative",
+       .rows = {513, 300, 200, 64},
+       .k = 328,
+       .cols = {520},
+       .chunk_rows = 4,
+       .push_ctas = 0,
+       .tile_rows = 256,
+       .tile_cols = 256},
+      {.name = "copies beside, ping-pong",
+       .rows = {513, 300, 200, 64},
+       .k = 328,
+       .cols = {520},
+       .a_padding = 8,
+       .chunk_rows = 4,
+       .push_ctas = 0,
+       .tile_rows = 256,
+       .tile_cols = 192},
+      {.name = "copies beside, few tiles", .rows = {30, 20}, .k = 64, .cols = {32}, .chunk_rows = 1, .push_ctas = 0},
+      {.name = "copies beside, 2x2 nodes",
+       .rows = {384, 256, 300, 129},
+       .k = 512,
+       .cols = {512},
+       .chunk_rows = 8,
+       .push_ctas = 0,
+       .widths = {2, 2}},
+      {.name = "copies beside, 1+3 nodes, relay",
+       .rows = four,
+       .k = 136,
+       .cols = {333},
+       .is_b_n_major = true,
+       .chunk_rows = 5,
+       .push_ctas = 0,
+       .widths = {1, 3},
+       .personality = Personality::srd},
+      {.name = "copies beside, 3+1 nodes, ping-pong",
+       .rows = {513, 300, 200, 64},
+       .k = 328,
+       .cols = {520},
+       .chunk_rows = 4,
+       .push_ctas = 0,
+       .tile_rows = 256,
+       .tile_cols = 192,
+       .widths = {3, 1}},
+      {.name = "copies beside, no rows, 2x2 nodes",
+       .rows = {0, 0, 0, 0},
+       .k = 64,
+       .cols = {64},
+       .push_ctas = 0,
+       .widths = {2, 2}},
+      {.name = "own rows copied too", .rows = {300, 517}, .k = 136, .cols = {333}, .own_in_place = false},
       {.name = "2x2 nodes", .rows = {384, 256, 300, 129}, .k = 512, .cols = {512}, .widths = {2, 2}},
       {.name = "2x2 nodes, relay",
        .rows = {384, 256, 300, 129},
@@ -304,8 +355,10 @@ void test_two_calls_at_once() {
 }
 
 // Rank 3 never comes: the entry rank of its node waits for it, too, and what it would forward is published to nobody.
-void test_missing_rank_of_another_node() {
-  FusedCase data({.name = "", .rows = {200, 100, 150, 300}, .k = 136, .cols = {256}, .widths = {2, 2}}, 5, 20'000'000);
+void test_missing_rank_of_another_node(int32_t push_ctas) {
+  FusedCase data(
+      {.name = "", .rows = {200, 100, 150, 300}, .k = 136, .cols = {256}, .push_ctas = push_ctas, .widths = {2, 2}}, 5,
+      20'000'000);
   data.prepare(5, kUnwritten);
   for (int32_t r = 0; r < 3; ++r) data.launch(r, data.parameters(r));
   data.wait();
@@ -349,14 +402,16 @@ int run(const std::string& part) {
     test_calls_in_a_row({4}, Personality::rc);
     test_calls_in_a_row({2, 2}, Personality::rc);
     test_calls_in_a_row({1, 3}, Personality::srd);
-    test_graph_replay({4}, Personality::rc);
-    test_graph_replay({2, 2}, Personality::srd);
+    test_graph_replay({4}, Personality::rc, 0);
+    test_graph_replay({2, 2}, Personality::srd, 2);
+    test_graph_replay({2, 2}, Personality::rc, 0);
     test_withheld_chunk();
     test_rank_that_never_comes();
     test_ranks_in_different_calls();
     test_abort_by_the_host();
     test_two_calls_at_once();
-    test_missing_rank_of_another_node();
+    test_missing_rank_of_another_node(2);
+    test_missing_rank_of_another_node(0);
     test_refusals();
     test_sizes("two ranks");  // the context works after faults
   }

@@ -36,6 +36,7 @@ struct FusedSize {
   int32_t push_ctas = 2;
   int32_t tile_rows = 0, tile_cols = 0;  // 0: the plan chooses
   bool is_fused = true;
+  bool own_in_place = true;
   std::vector<int32_t> widths = {};  // ranks of each node; empty: all on one
   Personality personality = Personality::rc;
 };
@@ -189,7 +190,7 @@ class FusedCase {
   };
 
   static VirtualClusterSize cluster_size(const FusedSize& size, Epoch first) {
-    VirtualClusterSize cluster{.widths = size.widths, .first = first};
+    VirtualClusterSize cluster{.widths = size.widths, .max_chunks = 256, .first = first};
     int64_t rows = 0;
     for (const int64_t r : size.rows) rows += r;
     cluster.half_bytes = rows * padded(size.k) * 2;
@@ -223,10 +224,11 @@ class FusedCase {
     if (size_.tile_rows != 0) {
       plan.choice.tile_rows = size_.tile_rows;
       plan.choice.tile_cols = size_.tile_cols;
-      plan.choice.workers = (size_.ctas - size_.push_ctas - 2) / 2;
+      plan.choice.workers = (size_.ctas - (size_.push_ctas > 0 ? size_.push_ctas + 2 : 0)) / 2;
     }
     plan.choice.chunk_rows = size_.chunk_rows;
     plan.choice.is_fused = size_.is_fused;
+    plan.own_in_place = size_.own_in_place;
     return {problem, plan, cluster_.context(r), cluster_.rank(r, timeout_ns), size_.is_b_n_major};
   }
 
@@ -283,8 +285,11 @@ class FusedCase {
     if (m.rows == 0) return 0;
     std::vector<uint16_t> seen(static_cast<size_t>(m.rows * m.pitch_bytes / 2));
     check_cuda(cudaMemcpy(seen.data(), m.data, seen.size() * 2, cudaMemcpyDeviceToHost), "reading gathered rows");
-    int64_t wrong = 0;
+    int64_t wrong = 0, own_begin = 0;
+    for (int32_t before = 0; before < r; ++before) own_begin += size_.rows[static_cast<size_t>(before)];
+    const int64_t own_end = own_begin + size_.rows[static_cast<size_t>(r)];
     for (int64_t row = 0; row < m.rows; ++row) {
+      if (size_.own_in_place && row >= own_begin && row < own_end) continue;
       for (int64_t i = 0; i < m.cols; ++i) {
         const uint16_t got = seen[static_cast<size_t>(row * m.pitch_bytes / 2 + i)], right = bits(a_at(row, i));
         if (got != right && wrong++ < 2) {

@@ -24,6 +24,7 @@ class CallGate {
   // The same by a single thread.
   template <class Role>
   TILEWIRE_DEVICE bool pass_alone(const Role& role, const typename Role::Work& w) {
+#pragma unroll 1
     for (int32_t i = 0; i < w.needs; ++i) pass_word(role.need(w, i));
     return !waiter_.has_given_up();
   }
@@ -59,15 +60,15 @@ class CallGate {
     } else if (seen.sequence != own.sequence) {
       waiter_.give_up(FaultKind::mismatch, word, own.sequence, seen.sequence);
     } else if (word < kRemembered) {
-      checked_ |= uint64_t{1} << word;
+      checked_ |= uint32_t{1} << word;
     }
   }
 
-  static constexpr uint32_t kRemembered = 64;
+  static constexpr uint32_t kRemembered = 32;
 
   const CallSpace& space_;
   Waiter waiter_;
-  uint64_t checked_ = 0;
+  uint32_t checked_ = 0;
 };
 
 }  // namespace tilewire

@@ -8,20 +8,6 @@
 
 namespace tilewire {
 
-// Tells the warp that the call is over: a word in shared memory, 0 before the call.
-class CallOver {
- public:
-  static constexpr int32_t kSharedBytes = 16;
-
-  TILEWIRE_DEVICE explicit CallOver(uint32_t address) : address_(address) {}
-  TILEWIRE_DEVICE void init() const { ptx::store_shared(address_, 0); }
-  TILEWIRE_DEVICE void tell() const { ptx::store_shared(address_, 1); }
-  TILEWIRE_DEVICE bool is_over() const { return ptx::load_shared(address_) != 0; }
-
- private:
-  uint32_t address_;
-};
-
 // Publishes what the ring holds: true when there was something.
 TILEWIRE_DEVICE bool relay_arrivals(const CallSpace& space, ArrivalTaker& taker) {
   Immediate arrival;
@@ -40,19 +26,20 @@ TILEWIRE_DEVICE bool relay_arrivals(const CallSpace& space, ArrivalTaker& taker)
   return count > 0;
 }
 
-// By a whole warp, until the call is over.
-TILEWIRE_DEVICE void run_relay(const CallSpace& space, CallOver over) {
+// By a whole warp, until the call has ended or this rank has given it up.
+TILEWIRE_DEVICE void run_relay(const CallSpace& space) {
   constexpr uint32_t kIdleNs = 200;
-  const bool has_ring = space.view().arrivals.entry_count > 0;
-  const auto* host_abort = reinterpret_cast<const uint64_t*>(space.view().control_page + ControlPage::kAbort);
-  if (space.view().control_page == nullptr) return;
+  const CallView& view = space.view();
+  if (view.control_page == nullptr) return;
+  const bool has_ring = view.arrivals.entry_count > 0;
+  const auto* host_abort = reinterpret_cast<const uint64_t*>(view.control_page + ControlPage::kAbort);
+  uint64_t* own_abort = space.abort_word(space.frame().me);
   ArrivalTaker taker(space);
-  while (!__any_sync(0xffffffff, over.is_over())) {
-    const bool is_busy = has_ring && relay_arrivals(space, taker);
-    if (is_busy) continue;
-    if (threadIdx.x % 32 == 0 && ptx::load_relaxed_sys(host_abort) != 0) {
-      ptx::store_release_sys(space.abort_word(space.frame().me), 1);
-    }
+  for (;;) {
+    if (has_ring && relay_arrivals(space, taker)) continue;
+    if (ptx::load_relaxed_sys(&view.state->epoch) >= space.epoch()) return;
+    if (ptx::load_relaxed_sys(own_abort) != 0) return;
+    if (ptx::load_relaxed_sys(host_abort) != 0) ptx::store_release_sys(own_abort, 1);
     __nanosleep(kIdleNs);
   }
 }

@@ -38,6 +38,16 @@ TILEWIRE_DEVICE void enter_tiles(const SharedTiles<Form>& shared) {
   }
 }
 
+// What the warps of a CTA do beside their roles: nothing.
+//   void init()       by one thread, before a barrier of all
+//   void run(warp)    by warps 1, 2 and 3; the first one when it has passed its gate for all tiles
+//   void computed()   by each computing warp, when its tiles are done
+struct NothingBeside {
+  TILEWIRE_DEVICE void init() const {}
+  TILEWIRE_DEVICE void run(uint32_t) const {}
+  TILEWIRE_DEVICE void computed() const {}
+};
+
 // Nobody leaves while the other CTA may write its shared memory or arrive on its barriers.
 template <class Form>
 TILEWIRE_DEVICE void leave_tiles() {
@@ -49,13 +59,15 @@ TILEWIRE_DEVICE void leave_tiles() {
 }
 
 // The loading and the computing roles of a kernel of kGemmThreads threads, from entry to exit.
-template <class Config, class Maps, class Role, class Gate, class Epilogue = PlainEpilogue>
+template <class Config, class Maps, class Role, class Gate, class Epilogue = PlainEpilogue,
+          class Beside = NothingBeside>
 TILEWIRE_DEVICE void run_gemm_roles(const SharedTiles<typename Config::Form>& shared, const Maps& maps,
                                     const Role& role, const Gate& gate, int32_t stages_per_tile,
-                                    const Epilogue& epilogue = {}) {
+                                    const Epilogue& epilogue = {}, const Beside& beside = {}) {
   const uint32_t warpgroup = __shfl_sync(0xffffffff, threadIdx.x / kWarpgroupThreads, 0);
   const uint32_t warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
   if (threadIdx.x == 32) maps.prefetch();
+  if (threadIdx.x == 0) beside.init();
   enter_tiles(shared);
   if (warpgroup == 0) {
     ptx::lower_registers<kLoaderRegisters>();
@@ -63,9 +75,11 @@ TILEWIRE_DEVICE void run_gemm_roles(const SharedTiles<typename Config::Form>& sh
     if constexpr (Gate::kWaits) {
       if (warp == 1) pass_gate(shared, role, gate);
     }
+    if (warp >= 1) beside.run(warp);
   } else {
     ptx::raise_registers<kComputeRegisters>();
     compute_tiles<Config, Gate::kWaits>(shared, maps, role, epilogue, warpgroup - 1, stages_per_tile);
+    beside.computed();
   }
   leave_tiles<typename Config::Form>();
 }

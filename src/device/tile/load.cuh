@@ -83,9 +83,11 @@ TILEWIRE_DEVICE void load_tiles(const SharedTiles<typename Config::Form>& shared
       ptx::fence_async_global();
     }
     const TileOrigin at = shared.origin(w);
+    int32_t a_row = at.row;
+    const CUtensorMap* a = maps.a_of(w, a_row);
     for (int32_t step = 0; step < stages_per_tile; ++step) {
       const auto slot = pipe.acquire(FormPlan<Form>::kStageBytes);
-      load_a<Form>(shared, &maps.a, slot.stage, slot.full, at.row, step * kStageDepth);
+      load_a<Form>(shared, a, slot.stage, slot.full, a_row, step * kStageDepth);
       load_b<Form, Config::kIsBNMajor>(shared, &maps.b[w.columns.weight], slot.stage, slot.full, at.col,
                                        step * kStageDepth);
       pipe.commit();

@@ -18,6 +18,11 @@ struct TileMaps {
   CUtensorMap b[kWeights];
   CUtensorMap d[kWeights];
 
+  // The map in which row `row` of A lies.
+  template <class Work>
+  TILEWIRE_DEVICE const CUtensorMap* a_of(const Work&, int32_t&) const {
+    return &a;
+  }
   TILEWIRE_DEVICE void prefetch() const {
     ptx::prefetch_tensor_map(&a);
     for (int32_t weight = 0; weight < kWeights; ++weight) {
@@ -27,16 +32,26 @@ struct TileMaps {
   }
 };
 
-// The same for a kernel that chooses A when it runs.
+// The same for a kernel that chooses A when it runs: of works that are `from_input` it lies where the caller has it.
 struct TileMapView {
   const CUtensorMap& a;
+  const CUtensorMap& input;
+  int32_t input_row;  // of the first row of `input` among those of A
   const CUtensorMap* b;
   const CUtensorMap* d;
   int32_t weights;  // 0: no map is used
 
+  // `row` becomes one of the map.
+  template <class Work>
+  TILEWIRE_DEVICE const CUtensorMap* a_of(const Work& w, int32_t& row) const {
+    if (!w.from_input) return &a;
+    row -= input_row;
+    return &input;
+  }
   TILEWIRE_DEVICE void prefetch() const {
     if (weights == 0) return;
     ptx::prefetch_tensor_map(&a);
+    ptx::prefetch_tensor_map(&input);
     for (int32_t weight = 0; weight < weights; ++weight) {
       ptx::prefetch_tensor_map(b + weight);
       ptx::prefetch_tensor_map(d + weight);
@@ -71,6 +86,8 @@ class SharedTiles {
     return {base_ + Plan::kPermitOffset};
   }
   TILEWIRE_DEVICE PipelineBarriers<Form::kStages> barriers() const { return {base_ + Plan::kBarrierOffset}; }
+
+  TILEWIRE_DEVICE uint32_t spare() const { return base_ + Plan::kSpareOffset; }
 
   // The mark of unfinished tiles: bits that make NaN of every value from the tile on before whose stages it was set.
   static constexpr uint32_t kNanPair = 0xffffffff;

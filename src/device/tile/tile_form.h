@@ -21,6 +21,7 @@ struct Cooperative128x256 {
   static constexpr int32_t kBoxCols = 64;  // columns that the epilogue stores at once: 64 or 32
   static constexpr int32_t kExposedClocks = 2600;
   static constexpr double kTraffic = 1.0;
+  static constexpr int32_t kSpareBytes = 0;  // of shared memory, for whom works beside the tiles
 };
 
 struct PingPong128x192 {
@@ -31,6 +32,7 @@ struct PingPong128x192 {
   static constexpr int32_t kBoxCols = 32;
   static constexpr int32_t kExposedClocks = 550;
   static constexpr double kTraffic = 1.0;
+  static constexpr int32_t kSpareBytes = 0;
 };
 
 struct PingPong128x128 {
@@ -41,6 +43,7 @@ struct PingPong128x128 {
   static constexpr int32_t kBoxCols = 64;
   static constexpr int32_t kExposedClocks = 550;
   static constexpr double kTraffic = 1.04;
+  static constexpr int32_t kSpareBytes = 0;
 };
 
 struct PingPong64x128 {
@@ -51,6 +54,14 @@ struct PingPong64x128 {
   static constexpr int32_t kBoxCols = 64;
   static constexpr int32_t kExposedClocks = 550;
   static constexpr double kTraffic = 1.15;
+  static constexpr int32_t kSpareBytes = 0;
+};
+
+// A form whose CTAs have room for a copying warp beside the tiles, which smaller boxes of the epilogue leave.
+template <class Base>
+struct WithSpareRoom : Base {
+  static constexpr int32_t kBoxCols = 32;
+  static constexpr int32_t kSpareBytes = 8192 + 64;
 };
 
 // Columns of a row of shared memory and steps of K in a stage: 128 bytes, the width of the swizzle.
@@ -67,7 +78,7 @@ constexpr int32_t kComputeRegisters = 224;
 constexpr int32_t kMaxSharedBytes = 232448;
 
 // What follows from a form. Shared memory: stages (A, then B) | boxes of the epilogue | barriers | mark | what
-// is added to the columns of a tile, in fp32 | permits.
+// is added to the columns of a tile, in fp32 | permits | spare.
 template <class Form>
 struct FormPlan {
   static constexpr int32_t kClusterRowTiles = Form::kCluster == ClusterShape::stacked_pair ? 2 : 1;
@@ -94,7 +105,9 @@ struct FormPlan {
   static constexpr int32_t kAddendBytes = Form::kCols * 4;  // of each warpgroup
   static constexpr int32_t kPermitOffset = kAddendOffset + kComputeGroups * kAddendBytes;
   static constexpr int32_t kPermitBytes = 32;
-  static constexpr int32_t kSharedBytes = kPermitOffset + kPermitBytes;
+  static constexpr int32_t kSpareOffset = (kPermitOffset + kPermitBytes + 127) / 128 * 128;
+  static constexpr int32_t kSharedBytes =
+      Form::kSpareBytes > 0 ? kSpareOffset + Form::kSpareBytes : kPermitOffset + kPermitBytes;
 
   static_assert(Form::kRows == kGroupsPerTile * kGroupBlocks * kMmaRows);
   static_assert(Form::kCols % Form::kBoxCols == 0 && Form::kCols % 64 == 0);

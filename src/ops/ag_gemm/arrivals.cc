@@ -14,8 +14,8 @@ std::vector<std::vector<double>> expected_arrivals_s(const Schedule& s, Node nod
     arrivals_s[l].reserve(static_cast<size_t>(s.chunks.total_chunks()));
     for (int32_t g = 0; g < s.chunks.total_chunks(); ++g) {
       const ChunkRef chunk = s.chunks.at(g);
-      // Nobody brings own rows that lie in the user area: they are used where they are.
-      const bool is_in_place = s.own_in_user && rank == s.me() && chunk.source == rank;
+      // Own rows that are used where they are need nobody to bring them.
+      const bool is_in_place = chunk.source == rank && (s.own_in_place || (s.own_in_user && rank == s.me()));
       arrivals_s[l].push_back(is_in_place ? 0 : clock.at_s(rank, s.buffers.shard_arrived(chunk)));
     }
   }

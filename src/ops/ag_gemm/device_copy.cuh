@@ -4,10 +4,13 @@
 
 #include "device/comm/call_gate.cuh"
 #include "device/comm/copy_ring.cuh"
+#include "device/comm/solo_copy.cuh"
 #include "ops/ag_gemm/device_parameters.cuh"
 
 namespace tilewire::ag_gemm {
 
+// The gates of a walk: pass() before a piece of work is begun, may_publish() when it is done.
+//
 // The two sides of a copy ring see the same works. The loading one waits for what each needs; when that will not come
 // it marks the ring, so that the storing one publishes nothing from there on.
 class LoadGate {
@@ -21,6 +24,7 @@ class LoadGate {
     if (!gate_.pass_alone(role, w)) ring_.set_mark();
     ptx::fence_async_global();
   }
+  TILEWIRE_DEVICE bool may_publish() const { return false; }
 
  private:
   CallGate gate_;
@@ -29,18 +33,41 @@ class LoadGate {
 
 class StoreGate {
  public:
+  TILEWIRE_DEVICE explicit StoreGate(const CopyRing& ring) : ring_(ring) {}
+
   template <class Role>
   TILEWIRE_DEVICE void pass(const Role&, const CopyWork&) const {}
+  TILEWIRE_DEVICE bool may_publish() const { return !ring_.is_marked(); }
+
+ private:
+  const CopyRing& ring_;
+};
+
+// Of one thread that loads and stores.
+class SoloGate {
+ public:
+  TILEWIRE_DEVICE SoloGate(const CallSpace& space, int32_t role) : gate_(space, role) {}
+
+  template <class Role>
+  TILEWIRE_DEVICE void pass(const Role& role, const CopyWork& w) {
+    if (w.needs == 0) return;
+    gate_.pass_alone(role, w);
+    ptx::fence_async_global();
+  }
+  TILEWIRE_DEVICE bool may_publish() { return !gate_.waiter().has_given_up(); }
+
+ private:
+  CallGate gate_;
 };
 
 // Rows of the caller are copied to every receiver from where they lie: that is sooner than by way of the own gathered
 // buffer, and the bytes are the same.
-template <class Role, class Gate>
+template <int32_t kPieceBytes, class Role, class Gate>
 class CopyWalk {
  public:
-  TILEWIRE_DEVICE CopyWalk(const FusedParameters& parameters, const CallSpace& space, const CopyRing& ring,
-                           const Role& role, const Gate& gate)
-      : p_(parameters), space_(space), ring_(ring), role_(role), gate_(gate) {}
+  TILEWIRE_DEVICE CopyWalk(const FusedParameters& parameters, const CallSpace& space, const Role& role,
+                           const Gate& gate)
+      : p_(parameters), space_(space), role_(role), gate_(gate) {}
 
   TILEWIRE_DEVICE bool next(CopyPiece& piece) {
     if (run_ == runs_) {
@@ -48,8 +75,7 @@ class CopyWalk {
       gate_.pass(role_, work_);
       begin_work();
     }
-    const int64_t left = run_bytes_ - at_;
-    const uint32_t bytes = static_cast<uint32_t>(left < CopyRing::kPieceBytes ? left : CopyRing::kPieceBytes);
+    const uint32_t left = run_bytes_ - at_, bytes = left < kPieceBytes ? left : kPieceBytes;
     piece = {from_ + at_, to_ + at_, bytes, false};
     at_ += bytes;
     if (at_ == run_bytes_) begin_run();
@@ -57,24 +83,28 @@ class CopyWalk {
     return true;
   }
 
-  TILEWIRE_DEVICE void finish() const {
-    if (!ring_.is_marked()) space_.publish(role_.publish(work_, 0));
+  TILEWIRE_DEVICE void finish() {
+    if (gate_.may_publish()) space_.publish(role_.publish(work_, 0));
   }
 
  private:
+  TILEWIRE_DEVICE int64_t from_pitch() const {
+    return work_.chunk.source == space_.frame().me ? p_.shard.pitch_bytes : p_.schedule.buffers.pitch_bytes;
+  }
   // A run is contiguous on both sides: a row, or the whole chunk.
   TILEWIRE_DEVICE void begin_work() {
     const Buffers& buffers = p_.schedule.buffers;
     const int64_t gathered = buffers.gathered_offset(work_.rows.begin);
-    from_ = space_.half(space_.frame().me) + gathered;
-    from_pitch_ = buffers.pitch_bytes;
     if (work_.chunk.source == space_.frame().me) {
-      from_pitch_ = p_.shard.pitch_bytes;
-      from_ = p_.shard.data + (work_.rows.begin - p_.schedule.chunks.row_begin[work_.chunk.source.value]) * from_pitch_;
+      const int64_t own_row = work_.rows.begin - p_.schedule.chunks.row_begin[work_.chunk.source.value];
+      from_ = p_.shard.data + own_row * p_.shard.pitch_bytes;
+    } else {
+      from_ = space_.half(space_.frame().me) + gathered;
     }
-    const bool is_contiguous = from_pitch_ == buffers.pitch_bytes;
-    runs_ = is_contiguous ? 1 : work_.rows.rows();
-    run_bytes_ = is_contiguous ? work_.rows.rows() * buffers.pitch_bytes : buffers.pitch_bytes;
+    const auto rows = static_cast<int32_t>(work_.rows.rows());
+    const bool is_contiguous = from_pitch() == buffers.pitch_bytes;
+    runs_ = is_contiguous ? 1 : rows;
+    run_bytes_ = static_cast<uint32_t>((is_contiguous ? rows : 1) * buffers.pitch_bytes);
     run_ = 0;
     at_ = 0;
     to_ = space_.half(work_.to) + gathered;
@@ -82,28 +112,41 @@ class CopyWalk {
   TILEWIRE_DEVICE void begin_run() {
     ++run_;
     at_ = 0;
-    from_ += from_pitch_;
+    from_ += from_pitch();
     to_ += p_.schedule.buffers.pitch_bytes;
   }
 
   const FusedParameters& p_;
   const CallSpace& space_;
-  const CopyRing& ring_;
   Role role_;
   Gate gate_;
   CopyWork work_;
-  int64_t run_ = 0, runs_ = 0;
-  int64_t run_bytes_ = 0, at_ = 0, from_pitch_ = 0;
+  int32_t run_ = 0, runs_ = 0;
+  uint32_t run_bytes_ = 0, at_ = 0;  // a chunk is below 2^28 bytes: CommandLimits
   const std::byte* from_ = nullptr;
   std::byte* to_ = nullptr;
 };
+
+template <int32_t kPieceBytes, class Role, class Gate>
+TILEWIRE_DEVICE CopyWalk<kPieceBytes, Role, Gate> copy_walk(const FusedParameters& p, const CallSpace& space,
+                                                            const Role& role, const Gate& gate) {
+  return {p, space, role, gate};
+}
 
 // A CTA that copies: warp 0 loads, warp 1 stores and publishes. By all threads of the CTA.
 template <class Role>
 TILEWIRE_DEVICE void run_copies(const FusedParameters& p, const CallSpace& space, const CopyRing& ring,
                                 const Role& role, int32_t number) {
-  if (threadIdx.x == 0) ring.load(CopyWalk(p, space, ring, role, LoadGate(space, ring, number)));
-  if (threadIdx.x == 32) ring.store(CopyWalk(p, space, ring, role, StoreGate{}));
+  constexpr int32_t kBytes = CopyRing::kPieceBytes;
+  if (threadIdx.x == 0) ring.load(copy_walk<kBytes>(p, space, role, LoadGate(space, ring, number)));
+  if (threadIdx.x == 32) ring.store(copy_walk<kBytes>(p, space, role, StoreGate(ring)));
+}
+
+// By one thread.
+template <class Role>
+TILEWIRE_DEVICE void run_copies_alone(const FusedParameters& p, const CallSpace& space, SoloCopy& copy,
+                                      const Role& role, int32_t number) {
+  copy.run(copy_walk<SoloCopy::kPieceBytes>(p, space, role, SoloGate(space, number)));
 }
 
 }  // namespace tilewire::ag_gemm

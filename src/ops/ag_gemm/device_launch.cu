@@ -18,12 +18,13 @@ namespace tilewire::ag_gemm {
 
 namespace {
 
-constexpr int32_t kFaultOp = 1;  // of this op in fault records
+constexpr int32_t kFaultOp = 1;    // of this op in fault records
+constexpr int32_t kRankWarps = 3;  // CTAs that have one: see kernel.cuh
 
 constexpr std::array kEntries = {
-    FusedEntry{form_numbers<Cooperative128x256>(), fused_cooperative_128x256},
-    FusedEntry{form_numbers<PingPong128x192>(), fused_ping_pong_128x192},
-    FusedEntry{form_numbers<PingPong64x128>(), fused_ping_pong_64x128},
+    FusedEntry{form_numbers<WithSpareRoom<Cooperative128x256>>(), fused_cooperative_128x256},
+    FusedEntry{form_numbers<WithSpareRoom<PingPong128x192>>(), fused_ping_pong_128x192},
+    FusedEntry{form_numbers<WithSpareRoom<PingPong64x128>>(), fused_ping_pong_64x128},
 };
 
 [[noreturn]] void refuse(const std::string& what, const std::string& values, const std::string& limit) {
@@ -47,7 +48,7 @@ void check_problem(const Problem& p, const FusedPlan& plan) {
   if (static_cast<int64_t>(p.cols.size()) > ColumnMap::kMaxWeights) {
     refuse("there are too many weights", std::to_string(p.cols.size()), std::to_string(ColumnMap::kMaxWeights));
   }
-  if (plan.push_ctas < 1) refuse("nobody pushes", std::to_string(plan.push_ctas), "push_ctas of 1 or more");
+  if (plan.push_ctas < 0) refuse("push_ctas is negative", std::to_string(plan.push_ctas), "0 or more");
 }
 
 std::string size_text(int64_t rows, int64_t cols, DataType type) {
@@ -102,29 +103,33 @@ class DeviceTables {
   void* base_ = nullptr;
 };
 
+// Beside those that push one forwards, where there are several nodes.
+int32_t comm_ctas_of(int32_t push_ctas, const Topology& topology, const FormNumbers& form) {
+  if (push_ctas == 0) return 0;
+  return static_cast<int32_t>(round_up(push_ctas + (topology.nodes > 1 ? 1 : 0), form.cluster_ctas()));
+}
+
 }  // namespace
 
 FusedPlan fused_plan(const Problem& problem, const Topology& topology, int32_t sms, int32_t push_ctas) {
-  const int32_t comm_ctas = push_ctas + (topology.nodes > 1 ? 1 : 0);
   const int64_t rows = problem.total_rows();
   const int64_t cols = std::accumulate(problem.cols.begin(), problem.cols.end(), int64_t{0});
   const FormNumbers* best = nullptr;
   for (const FusedEntry& entry : kEntries) {
-    const int32_t left = sms - static_cast<int32_t>(round_up(comm_ctas, entry.form.cluster_ctas()));
+    const int32_t left = sms - comm_ctas_of(push_ctas, topology, entry.form);
     if (left < entry.form.cluster_ctas()) continue;
     const auto clocks = [&](const FormNumbers& form) { return model_clocks(form, rows, cols, problem.k, left); };
     if (best == nullptr || clocks(entry.form) < clocks(*best)) best = &entry.form;
   }
   if (best == nullptr) {
-    throw Error(ErrorKind::resource,
-                {.what = "no SM is left to compute with",
-                 .values = std::to_string(sms) + " SMs, " + std::to_string(comm_ctas) + " communicate"});
+    throw Error(ErrorKind::resource, {.what = "no SM is left to compute with",
+                                      .values = std::to_string(sms) + " SMs, " + std::to_string(push_ctas) + " push"});
   }
   FusedPlan plan;
   plan.push_ctas = push_ctas;
   plan.choice.tile_rows = best->work_rows();
   plan.choice.tile_cols = best->work_cols();
-  plan.choice.workers = (sms - static_cast<int32_t>(round_up(comm_ctas, best->cluster_ctas()))) / best->cluster_ctas();
+  plan.choice.workers = (sms - comm_ctas_of(push_ctas, topology, *best)) / best->cluster_ctas();
   // Few row blocks at a time: how soon the rows are here counts for more than how often b is read (docs/results).
   plan.choice.raster_rows = topology.ranks > 1 ? 1 : 2;
   return plan;
@@ -142,7 +147,7 @@ struct FusedKernel::State {
   Schedule schedule;  // tables on the device; epoch 0
   CallView call;
   CUtensorMap gathered[2] = {};
-  int32_t forward_ctas = 0, comm_ctas = 0, ctas = 0;
+  int32_t comm_ctas = 0, ctas = 0;
 
   State(const Problem& p, const FusedPlan& given, const PlanContext& context, const DeviceRank& rank, bool n_major)
       : problem(p),
@@ -156,10 +161,12 @@ struct FusedKernel::State {
     check_problem(problem, plan);
     kernel = entry->kernel(problem.dtype, is_b_n_major);
     schedule.workers = static_cast<int32_t>(std::clamp<int64_t>(schedule.grid.tiles(), 1, plan.choice.workers));
-    schedule.push_workers = plan.push_ctas;
-    forward_ctas = context.topology.nodes > 1 ? 1 : 0;
-    comm_ctas = static_cast<int32_t>(round_up(plan.push_ctas + forward_ctas, form.cluster_ctas()));
+    schedule.own_in_place = plan.own_in_place;
+    comm_ctas = comm_ctas_of(plan.push_ctas, context.topology, form);
+    if (comm_ctas == 0) schedule.workers = std::max(schedule.workers, (kRankWarps + form.cluster_ctas() - 1) / form.cluster_ctas());
     ctas = comm_ctas + schedule.workers * form.cluster_ctas();
+    schedule.push_workers = comm_ctas > 0 ? plan.push_ctas : ctas;
+    schedule.forward_workers = comm_ctas > 0 ? 1 : ctas;
     const int32_t fit = prepare_tile_kernel(kernel, form) * form.cluster_ctas();
     if (ctas > fit) {
       throw Error(ErrorKind::resource, {.what = "the grid of the fused kernel does not fit the GPU",
@@ -211,6 +218,12 @@ struct FusedKernel::State {
             schedule.grid.rows, problem.k, schedule.buffers.pitch_bytes, problem.dtype};
   }
 
+  // Maps that are never used are prefetched all the same.
+  CUtensorMap input_map(const DeviceMatrix& a) const {
+    if (a.rows == 0 || schedule.grid.rows == 0) return gathered[0];
+    return encode_tensor_map("a", a, {entry->form.rows / entry->form.cluster_col_tiles, kStageDepth});
+  }
+
   void check(const FusedOperands& o) const {
     const size_t weights = problem.cols.size();
     check_operand("a", o.a, problem.rows[static_cast<size_t>(schedule.me().value)], problem.k, problem.dtype);
@@ -260,8 +273,9 @@ FusedParameters FusedKernel::parameters(uint64_t agreed_hash, const FusedOperand
   p.call.agreed_hash = agreed_hash;
   p.shard = {static_cast<const std::byte*>(operands.a.data), operands.a.pitch_bytes};
   p.stages_per_tile = static_cast<int32_t>(div_up(s.problem.k, kStageDepth));
-  p.forward_ctas = s.forward_ctas;
   p.comm_ctas = s.comm_ctas;
+  p.pace_clocks = s.plan.pace_clocks;
+  p.input = s.input_map(operands.a);
   return p;
 }
 

@@ -25,7 +25,10 @@ struct FusedParameters;  // ops/ag_gemm/device_parameters.cuh
 // The part of a plan that a kernel needs: tile_rows, tile_cols are those of a form's works, workers its clusters.
 struct FusedPlan {
   PlanChoice choice;
-  int32_t push_ctas = 2;  // SMs that only push; with several nodes one more forwards
+  // SMs that only push; with several nodes one more forwards. 0: warps beside the tiles do both.
+  int32_t push_ctas = 2;
+  uint32_t pace_clocks = 0;  // of each such warp, from one piece of 4 KiB to the next
+  bool own_in_place = true;  // own rows are multiplied from where the caller has them
 };
 
 // For a rank that may take `sms` SMs: those that communicate are rounded up to whole clusters, the others compute.
@@ -62,7 +65,8 @@ class FusedKernel {
   FusedParameters parameters(uint64_t agreed_hash, const FusedOperands& operands) const;
   void launch(FusedParameters& parameters, cudaStream_t stream) const;
 
-  // The gathered rows of call `epoch`, pitch as in the arena; valid until call epoch + 2 begins anywhere.
+  // The gathered rows of call `epoch`, pitch as in the arena; valid until call epoch + 2 begins anywhere. With
+  // own_in_place only some of the own rows are among them.
   DeviceMatrix gathered(Epoch epoch) const;
   int32_t ctas() const;
   const FormNumbers& form() const;

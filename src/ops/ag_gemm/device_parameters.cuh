@@ -23,6 +23,7 @@ struct DeviceBias {
 
 struct FusedParameters {
   CUtensorMap gathered[2];  // by half
+  CUtensorMap input;        // the caller's shard
   CUtensorMap b[ColumnMap::kMaxWeights];
   CUtensorMap d[ColumnMap::kMaxWeights];
   Schedule schedule;  // its tables lie in device memory
@@ -30,8 +31,8 @@ struct FusedParameters {
   DeviceShard shard;
   DeviceBias bias;
   int32_t stages_per_tile = 1;
-  int32_t forward_ctas = 0;  // 1 where there are several nodes
-  int32_t comm_ctas = 1;     // those that do not compute; a multiple of the cluster
+  int32_t comm_ctas = 0;     // those that do not compute; a multiple of the cluster
+  uint32_t pace_clocks = 0;  // of each copying warp beside the tiles, from one piece to the next
 };
 
 }  // namespace tilewire::ag_gemm

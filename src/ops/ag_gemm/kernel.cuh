@@ -1,22 +1,22 @@
 // The fused kernel of AllGather+GEMM: one launch a rank and call. Entry, role switch, roles; the order of all work is
 // that of the iterators of schedule.h.
 //
-//   CTA 0                 push, and the warps that speak for the rank: call, send, relay
-//   CTAs [1, push)        push
-//   behind them           forward, where there are several nodes; what is left over of the last cluster has no role
-//   the others            compute: clusters of the form, one compute worker each
+// CTAs compute, in clusters of the form with one compute worker each. What moves data and speaks for the rank stands
+//   beside them   in warps 2 and 3 of the first warpgroup: warp 2 of each CTA pushes and forwards, warp 3 of the first
+//                 three is call, send and relay
+//   apart         comm_ctas > 0: in CTAs of their own in front of the others. CTA 0 and more push, one forwards, warps
+//                 2, 3 and 4 of CTA 0 are call, send and relay; what is left over of the last cluster has no role
 #pragma once
 
 #include "device/comm/call_warp.cuh"
 #include "device/tile/gemm_kernel.cuh"
-#include "ops/ag_gemm/device_parameters.cuh"
 #include "ops/ag_gemm/device_copy.cuh"
+#include "ops/ag_gemm/device_parameters.cuh"
 
 namespace tilewire::ag_gemm {
 
 // Roles in fault records.
 constexpr int32_t kCallRole = 1, kComputeRole = 2, kPushRole = 3, kForwardRole = 4, kSendRole = 5;
-constexpr uint32_t kSendBarrier = 1;  // of CTA 0
 
 template <class Element>
 class BiasEpilogue {
@@ -37,61 +37,121 @@ class BiasEpilogue {
   const ColumnMap& columns_;
 };
 
-// By a whole warp.
-TILEWIRE_DEVICE void run_send(const CallSpace& space, const SendRole& role) {
+// The warps that speak for a rank; each by a whole warp.
+TILEWIRE_DEVICE void run_call_warp(const FusedParameters& p, const CallSpace& space) {
+  run_call(space, DrainRole(p.schedule), static_cast<int32_t>(gridDim.x), p.schedule.own_in_user, kCallRole);
+}
+TILEWIRE_DEVICE void run_send_warp(const FusedParameters& p, const CallSpace& space) {
   CallGate gate(space, kSendRole);
   CommandPoster ring(space, Ring::send);
-  run_signals(space, gate, role, [&](const SendWork& w) { ring.post(gate.waiter(), w.command); });
-  ptx::named_barrier_sync(kSendBarrier, 64);
-}
-
-// The warps of CTA 0 that copy nothing.
-TILEWIRE_DEVICE void run_rank_warps(const FusedParameters& p, const CallSpace& space, CallOver over) {
-  const uint32_t warp = threadIdx.x / 32;
-  if (warp == 2) {
-    run_call(space, DrainRole(p.schedule), static_cast<int32_t>(gridDim.x), p.schedule.own_in_user, kCallRole);
-    over.tell();
-  }
-  if (warp == 3) run_send(space, SendRole(p.schedule));
-  if (warp == 4) run_relay(space, over);
+  run_signals(space, gate, SendRole(p.schedule), [&](const SendWork& w) { ring.post(gate.waiter(), w.command); });
 }
 
 TILEWIRE_DEVICE void run_comm_cta(const FusedParameters& p, const CallSpace& space, const void* memory) {
+  constexpr uint32_t kSendBarrier = 1;
   const CopyRing ring(memory);
-  const CallOver over(ptx::shared_address(memory) + CopyRing::kSharedBytes);
-  if (threadIdx.x == 0) {
-    ring.init();
-    over.init();
-  }
+  if (threadIdx.x == 0) ring.init();
   __syncthreads();
-  const int32_t cta = static_cast<int32_t>(blockIdx.x);
-  if (cta < p.schedule.push_workers) {
-    run_copies(p, space, ring, PushRole(p.schedule, cta), kPushRole);
-  } else if (cta < p.schedule.push_workers + p.forward_ctas) {
+  const int32_t cta = static_cast<int32_t>(blockIdx.x), push_ctas = p.schedule.push_workers;
+  const uint32_t warp = threadIdx.x / 32;
+  if (cta < push_ctas) run_copies(p, space, ring, PushRole(p.schedule, cta), kPushRole);
+  if (cta == push_ctas && p.schedule.frame.has_network()) {
     run_copies(p, space, ring, ForwardRole(p.schedule), kForwardRole);
   }
-  if (cta == 0) run_rank_warps(p, space, over);
-  if (threadIdx.x / 32 != 1) return;
+  if (cta == 0 && warp == 2) run_call_warp(p, space);
+  if (cta == 0 && warp == 3) run_send_warp(p, space);
+  if (cta == 0 && warp == 4) run_relay(space);
+  // Finished when everything to send is in its ring, too.
+  if (warp != 1 && warp != 3) return;
   __syncwarp();
-  if (cta == 0) ptx::named_barrier_sync(kSendBarrier, 64);  // finished when everything to send is in the ring, too
+  ptx::named_barrier_sync(kSendBarrier, 64);
   if (threadIdx.x == 32) space.publish_finished();
 }
 
+// What the warps of a computing CTA do beside its tiles.
+template <class Form>
+class Beside {
+ public:
+  TILEWIRE_DEVICE Beside(const FusedParameters& p, const CallSpace& space, const SharedTiles<Form>& shared)
+      : p_(p), space_(space), copy_(shared.spare(), p.pace_clocks), finished_(shared.spare() + SoloCopy::kSharedBytes) {
+    static_assert(SoloCopy::kSharedBytes + 8 <= Form::kSpareBytes);
+  }
+
+  TILEWIRE_DEVICE void init() const {
+    copy_.init();
+    ptx::mbarrier_init(finished_, kFinishers);
+  }
+  TILEWIRE_DEVICE void computed() const { arrive(); }
+  TILEWIRE_DEVICE void run(uint32_t warp) const {
+    if (warp == 1) {
+      publish_finished();
+    } else if (p_.comm_ctas > 0) {
+      arrive();
+    } else if (warp == 2) {
+      run_copies_of_this_cta();
+      arrive();
+    } else {
+      run_rank_warp();
+    }
+  }
+
+ private:
+  // Warps: those that compute, the copying one and the one that speaks for the rank.
+  static constexpr uint32_t kFinishers = kComputeGroups * kWarpgroupThreads / 32 + 2;
+
+  TILEWIRE_DEVICE void arrive() const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(finished_);
+  }
+  TILEWIRE_DEVICE void publish_finished() const {
+    while (!ptx::mbarrier_try_wait(finished_, 0)) {
+    }
+    if (threadIdx.x % 32 == 0) space_.publish_finished();
+  }
+  TILEWIRE_DEVICE void run_copies_of_this_cta() const {
+    if (threadIdx.x % 32 != 0) return;
+    const auto cta = static_cast<int32_t>(blockIdx.x);
+    SoloCopy copy = copy_;
+    copy.start_after(p_.pace_clocks / gridDim.x * blockIdx.x);
+    run_copies_alone(p_, space_, copy, PushRole(p_.schedule, cta), kPushRole);
+    if (p_.schedule.frame.has_network()) {
+      run_copies_alone(p_, space_, copy, ForwardRole(p_.schedule, cta), kForwardRole);
+    }
+  }
+  // The call ends behind all that finishes, so it is none of that; nor is the relay, which ends behind the call.
+  TILEWIRE_DEVICE void run_rank_warp() const {
+    if (blockIdx.x == 1) run_send_warp(p_, space_);
+    arrive();
+    if (blockIdx.x == 0) run_call_warp(p_, space_);
+    if (blockIdx.x == 2) run_relay(space_);
+  }
+
+  const FusedParameters& p_;
+  const CallSpace& space_;
+  SoloCopy copy_;
+  uint32_t finished_;
+};
+
 template <class Config>
 TILEWIRE_DEVICE void run_compute_cta(const FusedParameters& p, const CallSpace& space, const void* memory) {
-  using Shared = SharedTiles<typename Config::Form>;
-  const int32_t worker = Shared::worker() - p.comm_ctas / FormPlan<typename Config::Form>::kClusterCtas;
-  const TileMapView maps{p.gathered[ArenaLayout::half_of(space.epoch())], p.b, p.d,
+  using Form = typename Config::Form;
+  using Shared = SharedTiles<Form>;
+  const Shared shared(memory);
+  const int32_t worker = Shared::worker() - p.comm_ctas / FormPlan<Form>::kClusterCtas;
+  const TileMapView maps{p.gathered[ArenaLayout::half_of(space.epoch())],
+                         p.input,
+                         static_cast<int32_t>(p.schedule.chunks.row_begin[p.schedule.me().value]),
+                         p.b,
+                         p.d,
                          p.schedule.grid.tiles() > 0 ? p.schedule.columns.weights : 0};
-  run_gemm_roles<Config>(Shared(memory), maps, ComputeRole(p.schedule, worker), CallGate(space, kComputeRole),
-                         p.stages_per_tile, BiasEpilogue<typename Config::Element>(p.bias, p.schedule.columns));
-  __syncthreads();
-  if (threadIdx.x == 0) space.publish_finished();
+  run_gemm_roles<Config>(shared, maps, ComputeRole(p.schedule, worker), CallGate(space, kComputeRole),
+                         p.stages_per_tile, BiasEpilogue<typename Config::Element>(p.bias, p.schedule.columns),
+                         Beside<Form>(p, space, shared));
 }
 
 template <class Config>
 __global__ void __launch_bounds__(kGemmThreads, 1) fused_kernel(const __grid_constant__ FusedParameters p) {
-  static_assert(CopyRing::kSharedBytes + CallOver::kSharedBytes <= FormPlan<typename Config::Form>::kSharedBytes);
+  static_assert(CopyRing::kSharedBytes <= FormPlan<typename Config::Form>::kSharedBytes);
   extern __shared__ __align__(1024) uint8_t memory[];
   const CallSpace space(p.schedule.frame, p.call);
   if (static_cast<int32_t>(blockIdx.x) < p.comm_ctas) {

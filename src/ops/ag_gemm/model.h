@@ -29,7 +29,7 @@ struct RankModel {
   // push and forward.
   void touch(const CopyWork& w, Touch& touch) const {
     const MemoryRange to = gathered(w.to, w.chunk);
-    if (w.from_input && !schedule.own_in_user) {
+    if (w.from_input && !schedule.own_in_user) {  // the caller's memory, which nobody else touches
       touch.write(to, content(w.chunk));
     } else {
       touch.copy(source(w.chunk), to, content(w.chunk));
@@ -43,7 +43,7 @@ struct RankModel {
     touch.tile(w.tile, cost.flops);
     touch.charge(cost.copied_bytes);
     const ChunkMap& chunks = schedule.chunks;
-    if (chunks.total_chunks() == 0) return;
+    if (chunks.total_chunks() == 0 || w.from_input) return;
     const int32_t last = chunks.global(chunks.of_row(w.rows.end - 1));
     for (int32_t g = chunks.global(chunks.of_row(w.rows.begin)); g <= last; ++g) {
       const ChunkRef c = chunks.at(g);

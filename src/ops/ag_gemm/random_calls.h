@@ -18,15 +18,19 @@ struct OpRandomCalls<ag_gemm::Op> {
     const int64_t weights = 1 + dice.below(2);
     for (int64_t w = 0; w < weights; ++w) problem.cols.push_back(dice.one_in(4) ? 0 : dice.below(24));
     const int64_t chunk_rows = 1 + dice.below(8);
-    std::vector<bool> own_in_user;
+    std::vector<bool> own_in_user, own_in_place;
+    const auto forward_workers = static_cast<int32_t>(1 + dice.below(3));
     std::vector<ag_gemm::PlanChoice> choices;
     for (int32_t r = 0; r < simulation.ranks(); ++r) {
       problem.rows.push_back(dice.one_in(3) ? 0 : dice.below(20));
       own_in_user.push_back(dice.one_in(3));
+      own_in_place.push_back(!own_in_user.back() && dice.one_in(2));
       choices.push_back(choice(dice, chunk_rows, 9, 8));
     }
     simulation.add_call<ag_gemm::RankModel>(problem, choices, {}, [&](ag_gemm::Schedule& s) {
       s.own_in_user = own_in_user[static_cast<size_t>(s.me().value)];
+      s.own_in_place = own_in_place[static_cast<size_t>(s.me().value)];
+      s.forward_workers = forward_workers;
     });
   }
 

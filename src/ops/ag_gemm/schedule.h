@@ -33,18 +33,33 @@ struct Schedule {
   int32_t workers = 1;                 // compute workers of this rank
   int32_t push_workers = 1;            // chunks are dealt out among them
   bool is_fused = true;                // false: the first tile waits for the whole gather
+  int32_t forward_workers = 1;         // copies to local peers are dealt out among them
   bool own_in_user = false;            // the own shard is read where it lies in the user area, and not copied
   int64_t user_offset = 0;             // own_in_user: where it lies, from the start of the user area
+  bool own_in_place = false;           // row blocks of own rows alone are multiplied from where the caller has them
 
   TILEWIRE_HD constexpr const Topology& topology() const { return frame.topology; }
   TILEWIRE_HD constexpr Rank me() const { return frame.me; }
   TILEWIRE_HD constexpr int32_t own_chunks() const { return chunks.chunks_of(frame.me); }
   TILEWIRE_HD constexpr int64_t bytes(ChunkRef c) const { return chunks.rows(c).rows() * buffers.pitch_bytes; }
+  // Whether all of these rows are read from where the caller has them.
+  TILEWIRE_HD constexpr bool reads_input(const RowRange& rows) const {
+    return own_in_place && rows.begin >= chunks.row_begin[frame.me.value] &&
+           rows.end <= chunks.row_begin[frame.me.value + 1];
+  }
+  // Whether an own chunk goes into the own gathered buffer: it is sent from there, and row blocks with rows of other
+  // ranks read it there.
+  TILEWIRE_HD constexpr bool copies_own(Chunk c) const {
+    if (own_in_user || !own_in_place || frame.has_network()) return !own_in_user;
+    const RowRange rows = chunks.rows({frame.me, c});
+    return !reads_input(grid.block_rows(static_cast<int32_t>(rows.begin / grid.tile_rows))) ||
+           !reads_input(grid.block_rows(static_cast<int32_t>((rows.end - 1) / grid.tile_rows)));
+  }
   TILEWIRE_HD constexpr Need begun(Rank source) const {
     return {frame.arena.flags.begun(source == me() ? me() : topology().deliverer(source, me())), 0};
   }
   TILEWIRE_HD constexpr Need arrived(ChunkRef c) const {
-    return c.source == me() && own_in_user ? begun(me()) : Need{buffers.shard_arrived(c), 0};
+    return c.source == me() && !copies_own(c.chunk) ? begun(me()) : Need{buffers.shard_arrived(c), 0};
   }
 };
 
@@ -59,21 +74,20 @@ struct CopyWork : WorkBase {
 class PushRole {
  public:
   using Work = CopyWork;
-  TILEWIRE_HD explicit constexpr PushRole(const Schedule& s, int32_t worker = 0)
-      : s_(s), chunk_(worker), step_(s.own_in_user ? 1 : 0) {}
+  TILEWIRE_HD explicit constexpr PushRole(const Schedule& s, int32_t worker = 0) : s_(s), chunk_(worker) {}
 
   TILEWIRE_HD constexpr bool next(Work& w) {
     const int32_t steps = s_.topology().ranks_on(s_.topology().node(s_.me()));  // own copy and each local peer
-    if (step_ >= steps) {
-      step_ = s_.own_in_user ? 1 : 0;
-      chunk_ += s_.push_workers;
+    for (; chunk_ < s_.own_chunks(); chunk_ += s_.push_workers, step_ = 0) {
+      if (step_ == 0 && !s_.copies_own(Chunk{chunk_})) step_ = 1;
+      if (step_ < steps) break;
     }
-    if (chunk_ >= s_.own_chunks() || step_ >= steps) return false;
+    if (chunk_ >= s_.own_chunks()) return false;
     w = Work{};
     w.publishes = 1;
     w.chunk = {s_.me(), Chunk{chunk_}};
     w.rows = s_.chunks.rows(w.chunk);
-    w.from_input = step_ == 0 || s_.own_in_user;
+    w.from_input = step_ == 0 || !s_.copies_own(w.chunk.chunk);
     w.to = step_ == 0 ? s_.me() : s_.topology().local_peer(s_.me(), step_ - 1);
     ++step_;
     return true;
@@ -86,7 +100,7 @@ class PushRole {
  private:
   Kept<Schedule> s_;
   int32_t chunk_;
-  int32_t step_;
+  int32_t step_ = 0;
 };
 
 // A command for the proxy: a chunk of the own shard for one other node, or the end of the ring for this call.
@@ -142,9 +156,25 @@ class SendRole {
 class ForwardRole {
  public:
   using Work = CopyWork;
-  TILEWIRE_HD explicit constexpr ForwardRole(const Schedule& s) : s_(s), local_(s.topology().local(s.me()).value) {}
+  TILEWIRE_HD explicit constexpr ForwardRole(const Schedule& s, int32_t worker = 0)
+      : s_(s), left_out_(worker), local_(s.topology().local(s.me()).value) {}
 
   TILEWIRE_HD constexpr bool next(Work& w) {
+    for (; left_out_ > 0; --left_out_) {
+      if (!next_of_all(w)) return false;
+    }
+    left_out_ = s_.forward_workers - 1;
+    return next_of_all(w);
+  }
+  TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const {
+    return i == 0 ? s_.begun(w.chunk.source) : s_.arrived(w.chunk);
+  }
+  TILEWIRE_HD constexpr Publish publish(const Work& w, int32_t) const {
+    return {w.to, s_.buffers.shard_arrived(w.chunk)};
+  }
+
+ private:
+  TILEWIRE_HD constexpr bool next_of_all(Work& w) {
     const Topology& t = s_.topology();
     const Node here = t.node(s_.me());
     const int32_t width = t.ranks_on(here), peers = width - 1;
@@ -173,15 +203,9 @@ class ForwardRole {
     }
     return false;
   }
-  TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const {
-    return i == 0 ? s_.begun(w.chunk.source) : s_.arrived(w.chunk);
-  }
-  TILEWIRE_HD constexpr Publish publish(const Work& w, int32_t) const {
-    return {w.to, s_.buffers.shard_arrived(w.chunk)};
-  }
 
- private:
   Kept<Schedule> s_;
+  int32_t left_out_;  // pieces of work of other workers before the next one of this one
   int32_t chunk_ = 0;
   int32_t node_ = 0;
   int32_t local_;
@@ -196,6 +220,7 @@ struct TileWork : WorkBase {
   int32_t row_block = 0;
   ColumnMap::Block columns;
   RowRange rows;            // global
+  bool from_input = false;  // all rows are own ones and read from where the caller has them
   int32_t first_chunk = 0;  // global number; needs go over the chunks from here on
   ChunkRef first;           // the same chunk
 };
@@ -219,6 +244,7 @@ class ComputeRole {
     return true;
   }
   TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const {
+    if (w.from_input && s_.is_fused) return s_.begun(s_.me());
     const ChunkRef c = chunk(w, i / 2);
     return i % 2 == 0 ? s_.begun(c.source) : s_.arrived(c);
   }
@@ -234,6 +260,11 @@ class ComputeRole {
   TILEWIRE_HD constexpr void set_needs(Work& w) const {
     if (s_.chunks.total_chunks() == 0) return;
     int32_t last = s_.chunks.total_chunks() - 1;
+    w.from_input = s_.reads_input(w.rows);
+    if (s_.is_fused && w.from_input) {
+      w.needs = 1;
+      return;
+    }
     if (s_.is_fused) {
       w.first = s_.chunks.of_row(w.rows.begin);
       w.first_chunk = s_.chunks.global(w.first);
@@ -289,7 +320,10 @@ TILEWIRE_HD constexpr void for_each_role(const Schedule& s, Cursors cursors, Vis
   if (s.frame.has_network()) {
     visit(AgentPlace{.role = "send", .ring = static_cast<int32_t>(Ring::send), .has_cursors = true, .cursors = cursors},
           SendRole(s));
-    visit(AgentPlace{.role = "forward", .has_cursors = true, .cursors = cursors}, ForwardRole(s));
+    for (int32_t worker = 0; worker < s.forward_workers; ++worker) {
+      visit(AgentPlace{.role = "forward", .worker = worker, .has_cursors = true, .cursors = cursors},
+            ForwardRole(s, worker));
+    }
   }
   for (int32_t worker = 0; worker < s.workers; ++worker) {
     visit(AgentPlace{.role = "compute", .worker = worker, .has_cursors = true, .cursors = cursors},
