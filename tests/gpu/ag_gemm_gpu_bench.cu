@@ -1,5 +1,5 @@
-// The fused AllGather+GEMM on one GPU: ag_gemm_gpu_bench [FILE.json COMMIT DATE]. Random data, medians over rounds in
-// which baseline and fused kernel alternate.
+// The fused AllGather+GEMM: ag_gemm_gpu_bench [--gpus] [FILE.json COMMIT DATE]. Random data, medians over rounds in
+// which baseline and fused kernel alternate. With --gpus a rank a GPU, over their links; else on one GPU:
 //
 // One rank against cuBLAS: what the machinery of a call costs (own copy, flags, begin and end), with SMs that only
 // push. Virtual nodes of 2 and 4 ranks on SMs / ranks each, all at once, against cuBLAS on as many SMs a rank that
@@ -34,6 +34,10 @@ using Bf16 = __nv_bfloat16;
 // Rows of all ranks together, columns of each.
 constexpr BenchSize kSizes[] = {{8192, 8192, 8192}, {8192, 3584, 8192},  {8192, 4096, 4096}, {2048, 8192, 8192},
                                 {4096, 4096, 4096}, {8192, 28672, 1024}, {8192, 4096, 512}};
+// With GPUs of their own: rows of all, columns of each.
+constexpr BenchSize kLinkSizes[] = {{8192, 8192, 8192}, {8192, 4096, 8192},  {8192, 2048, 8192}, {8192, 1024, 8192},
+                                    {8192, 512, 8192},  {2048, 14336, 4096}, {2048, 4096, 8192}, {2048, 2048, 4096},
+                                    {512, 4096, 4096},  {4096, 2048, 4096}};
 constexpr BenchSize kNodeSizes[] = {{8192, 8192, 8192}, {8192, 4096, 4096}, {2048, 4096, 8192}, {8192, 4096, 1024}};
 
 constexpr int64_t kSpreadChunkBytes = 32768;  // of chunks that warps beside the tiles copy
@@ -41,6 +45,7 @@ constexpr int64_t kSpreadChunkBytes = 32768;  // of chunks that warps beside the
 struct Split {
   int32_t push_ctas, raster_rows;
   bool own_in_place = true;
+  uint32_t pace_clocks = 0;
 };
 
 // All ranks of a node with the same shape, and cuBLAS for each.
@@ -49,16 +54,20 @@ class Bench {
   Bench(const BenchSize& size, int32_t ranks, const Split& split)
       : size_(size),
         node_({.widths = {ranks}, .max_chunks = 8192, .half_bytes = size.rows * size.depth * 2}),
-        whole_(size.rows * size.depth) {
+        whole_() {
     const std::vector<int64_t> rows(static_cast<size_t>(ranks), size.rows / ranks);
     const ag_gemm::Problem problem{.rows = rows, .k = size.depth, .dtype = DataType::bf16, .cols = {size.cols}};
-    const int32_t sms = sm_count() / ranks / 2 * 2;
+    const int32_t ranks_per_gpu = (ranks + gpus_of_clusters - 1) / gpus_of_clusters;
+    const int32_t sms = sm_count() / ranks_per_gpu / 2 * 2;
     ag_gemm::FusedPlan plan = ag_gemm::fused_plan(problem, node_.topology(), sms, split.push_ctas);
     plan.choice.chunk_rows = split.push_ctas > 0 ? 128 : std::max<int64_t>(1, kSpreadChunkBytes / (2 * size.depth));
     plan.choice.raster_rows = split.raster_rows;
     plan.own_in_place = split.own_in_place;
-    fill(whole_, size.rows, 9);
+    plan.pace_clocks = split.pace_clocks;
     for (int32_t r = 0; r < ranks; ++r) {
+      node_.use(r);
+      whole_.emplace_back(size.rows * size.depth);
+      fill(whole_.back(), size.rows, 9);
       kernels_.emplace_back(problem, plan, node_.context(r), node_.rank(r, kTimeoutNs), false);
       a_.emplace_back(rows[0] * size.depth);
       b_.emplace_back(size.cols * size.depth);
@@ -67,9 +76,9 @@ class Bench {
       fill(b_.back(), size.cols, static_cast<uint32_t>(100 + r));
       if (cublasCreate(&handles_.emplace_back()) != CUBLAS_STATUS_SUCCESS) throw std::runtime_error("no cuBLAS");
       cublasSetStream(handles_.back(), node_.stream(r));
-      if (ranks > 1) cublasSetSmCountTarget(handles_.back(), sms);
+      if (ranks_per_gpu > 1) cublasSetSmCountTarget(handles_.back(), sms);
     }
-    check_cuda(cudaDeviceSynchronize(), "preparing");
+    synchronize();
   }
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
@@ -91,8 +100,15 @@ class Bench {
   void fill(const DeviceBuffer<Bf16>& to, int64_t rows, uint32_t seed) {
     fill_matrix<<<256, 256>>>(to.data(), rows, size_.depth, size_.depth, Content::random, seed);
   }
+  void synchronize() const {
+    for (int32_t r = 0; r < node_.ranks(); ++r) {
+      node_.use(r);
+      check_cuda(cudaDeviceSynchronize(), "measuring");
+    }
+  }
   void launch_fused() {
     for (size_t r = 0; r < kernels_.size(); ++r) {
+      node_.use(static_cast<int32_t>(r));
       const int64_t pitch = size_.depth * 2;
       const DeviceMatrix b{b_[r].data(), size_.cols, size_.depth, pitch, DataType::bf16};
       const DeviceMatrix d{d_[r].data(), size_.rows, size_.cols, size_.cols * 2, DataType::bf16};
@@ -103,9 +119,10 @@ class Bench {
   void launch_cublas() {
     const float one = 1, zero = 0;
     for (size_t r = 0; r < kernels_.size(); ++r) {
+      node_.use(static_cast<int32_t>(r));
       const auto n = static_cast<int>(size_.cols), m = static_cast<int>(size_.rows), k = static_cast<int>(size_.depth);
       if (cublasGemmEx(handles_[r], CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, b_[r].data(), CUDA_R_16BF, k,
-                       whole_.data(), CUDA_R_16BF, k, &zero, d_[r].data(), CUDA_R_16BF, n, CUBLAS_COMPUTE_32F,
+                       whole_[r].data(), CUDA_R_16BF, k, &zero, d_[r].data(), CUDA_R_16BF, n, CUBLAS_COMPUTE_32F,
                        CUBLAS_GEMM_DEFAULT) != CUBLAS_STATUS_SUCCESS) {
         throw std::runtime_error("cuBLAS failed");
       }
@@ -113,18 +130,17 @@ class Bench {
   }
   // Microseconds a call of all ranks, `count` of them behind each other.
   double time_us(int count, const std::function<void()>& launch) {
-    check_cuda(cudaDeviceSynchronize(), "measuring");
+    synchronize();
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < count; ++i) launch();
-    check_cuda(cudaDeviceSynchronize(), "measuring");
+    synchronize();
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() / count;
   }
 
   BenchSize size_;
   VirtualCluster node_;
-  DeviceBuffer<Bf16> whole_;
   std::vector<ag_gemm::FusedKernel> kernels_;
-  std::vector<DeviceBuffer<Bf16>> a_, b_, d_;
+  std::vector<DeviceBuffer<Bf16>> whole_, a_, b_, d_;
   std::vector<cublasHandle_t> handles_;
 };
 
@@ -135,15 +151,29 @@ void print(const BenchRow& r) {
 }
 
 int run(int count, char** words) {
-  const BenchFile file{"fused_virtual_node", "cublasGemmEx, data gathered beforehand"};
+  const bool has_links = words[1] != nullptr && std::string(words[1]) == "--gpus";
+  if (has_links) {
+    spread_over_all_gpus();
+    ++words;
+    --count;
+  }
+  const BenchFile file{has_links ? "fused_nvlink" : "fused_virtual_node", "cublasGemmEx, data gathered beforehand"};
   std::vector<BenchRow> rows;
   const auto add = [&](const BenchSize& size, int32_t ranks, Split split) {
     rows.push_back(Bench(size, ranks, split).measure());
     rows.back().shape += ", ranks " + std::to_string(ranks) + ", push " + std::to_string(split.push_ctas) +
-                         ", raster " + std::to_string(split.raster_rows) + (split.own_in_place ? "" : ", own copy");
+                         ", raster " + std::to_string(split.raster_rows) + (split.own_in_place ? "" : ", own copy") +
+                         (split.pace_clocks > 0 ? ", pace " + std::to_string(split.pace_clocks) : "");
     print(rows.back());
     if (count >= 4) write_json(words[1], words[2], words[3], file, rows);
   };
+  for (const BenchSize& size : kLinkSizes) {
+    if (!has_links) break;
+    for (const Split split : {Split{0, 1}, Split{0, 1, true, 2500}, Split{0, 1, true, 3000}, Split{8, 1}}) {
+      add(size, gpus_of_clusters, split);
+    }
+  }
+  if (has_links) return 0;
   for (const BenchSize& size : kSizes) {
     for (const Split split : {Split{0, 8}, Split{0, 2}, Split{2, 8}, Split{4, 8, false}}) add(size, 1, split);
   }

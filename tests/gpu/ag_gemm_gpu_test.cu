@@ -1,5 +1,5 @@
 // The fused AllGather+GEMM on virtual nodes of 1, 2 and 4 ranks: every element of every call bit for bit, and the ways
-// in which a call ends early. ag_gemm_gpu_test [PART OF A NAME]
+// in which a call ends early. ag_gemm_gpu_test [PART OF A NAME | --gpus PART]: `--gpus` spreads the ranks over all GPUs.
 #include "fused_case.cuh"
 #include "gpu_program.cuh"
 
@@ -202,16 +202,22 @@ void test_calls_in_a_row(const std::vector<int32_t>& widths, Personality persona
 }
 
 // A captured call, with inputs that a kernel in front of it writes anew: replayed, and compared now and then.
-void test_graph_replay(const std::vector<int32_t>& widths, Personality personality) {
-  FusedCase data(
-      {.name = "", .rows = {130, 70, 64, 33}, .k = 72, .cols = {96}, .widths = widths, .personality = personality},
-      kWrap, kPatienceNs);
+void test_graph_replay(const std::vector<int32_t>& widths, Personality personality, int32_t push_ctas) {
+  FusedCase data({.name = "",
+                  .rows = {130, 70, 64, 33},
+                  .k = 72,
+                  .cols = {96},
+                  .push_ctas = push_ctas,
+                  .widths = widths,
+                  .personality = personality},
+                 kWrap, kPatienceNs);
   DeviceBuffer<int64_t> salts(data.ranks());
   salts.fill_bytes(0);
   data.prepare(kWrap);
   std::vector<cudaGraphExec_t> graphs(static_cast<size_t>(data.ranks()));
   for (int32_t r = 0; r < data.ranks(); ++r) {
     const cudaStream_t stream = data.cluster().stream(r);
+    data.cluster().use(r);
     check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture");
     data.enqueue_inputs(r, salts.data() + r);
     ag_gemm::FusedParameters parameters = data.parameters(r);
@@ -226,6 +232,7 @@ void test_graph_replay(const std::vector<int32_t>& widths, Personality personali
     data.cluster().start_wire();
     for (; replays < until; ++replays) {
       for (int32_t r = 0; r < data.ranks(); ++r) {
+        data.cluster().use(r);
         check_cuda(cudaGraphLaunch(graphs[static_cast<size_t>(r)], data.cluster().stream(r)), "launching a graph");
       }
     }
@@ -341,6 +348,7 @@ void test_two_calls_at_once() {
   FusedCase data(kFaultSize, 5, kPatienceNs);
   data.prepare(5, kUnwritten);
   cudaStream_t other = nullptr;
+  data.cluster().use(0);
   check_cuda(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "making a stream");
   const auto begin = std::chrono::steady_clock::now();
   ag_gemm::FusedParameters first = data.parameters(0), second = first;
@@ -423,5 +431,5 @@ int run(const std::string& part) {
 
 int main(int count, char** words) {
   tilewire::prepare_for_waiting_kernels();
-  return tilewire::run_gpu_program([&] { return tilewire::run(count > 1 ? words[1] : ""); });
+  return tilewire::run_gpu_program([&] { return tilewire::run(tilewire::words_without_gpus(count, words)); });
 }

@@ -82,6 +82,7 @@ class FusedCase {
     int64_t first_row = 0;
     for (int32_t r = 0; r < ranks(); ++r) {
       PerRank& rank = *ranks_[static_cast<size_t>(r)];
+      cluster_.use(r);
       const int64_t rows = size_.rows[static_cast<size_t>(r)], pitch = a_pitch();
       std::vector<uint16_t> a(static_cast<size_t>(std::max<int64_t>(1, rows * pitch)), kPoison);
       for (int64_t row = 0; row < rows; ++row) {
@@ -90,8 +91,8 @@ class FusedCase {
       upload(rank.a, a);
       for (DeviceBuffer<uint16_t>& out : rank.out) out.fill_bytes(out_fill);
       first_row += rows;
+      check_cuda(cudaDeviceSynchronize(), "preparing");
     }
-    check_cuda(cudaDeviceSynchronize(), "preparing");
   }
 
   ag_gemm::FusedParameters parameters(int32_t r, uint64_t agreed_hash = 77) const {
@@ -102,6 +103,7 @@ class FusedCase {
   }
   void launch(int32_t r, ag_gemm::FusedParameters parameters) const {
     cluster_.start_wire();
+    cluster_.use(r);
     kernel(r).launch(parameters, cluster_.stream(r));
   }
 
@@ -125,6 +127,7 @@ class FusedCase {
   void enqueue_inputs(int32_t r, int64_t* salt) const {
     int64_t first = 0;
     for (int32_t before = 0; before < r; ++before) first += size_.rows[static_cast<size_t>(before)];
+    cluster_.use(r);
     advance_salt<<<1, 1, 0, cluster_.stream(r)>>>(salt);
     fill_shard<<<2, 256, 0, cluster_.stream(r)>>>(ranks_[static_cast<size_t>(r)]->a.data(), first,
                                                   size_.rows[static_cast<size_t>(r)], size_.k, a_pitch(), salt);
@@ -233,6 +236,7 @@ class FusedCase {
   }
 
   void add_rank(int32_t r, uint64_t timeout_ns) {
+    cluster_.use(r);
     const int64_t rows = size_.rows[static_cast<size_t>(r)];
     ranks_.push_back(std::make_unique<PerRank>(PerRank{make_kernel(r, timeout_ns),
                                                        DeviceBuffer<uint16_t>(std::max<int64_t>(1, rows * a_pitch())),

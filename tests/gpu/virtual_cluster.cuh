@@ -33,6 +33,30 @@ inline void prepare_for_waiting_kernels() {
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
 }
 
+// How many GPUs the ranks of clusters are spread over. With several the memory of each is mapped by all.
+inline int32_t gpus_of_clusters = 1;
+
+inline void spread_over_all_gpus() {
+  int count = 0;
+  check_cuda(cudaGetDeviceCount(&count), "counting GPUs");
+  for (int from = 0; from < count; ++from) {
+    check_cuda(cudaSetDevice(from), "choosing a GPU");
+    for (int to = 0; to < count; ++to) {
+      if (to != from) check_cuda(cudaDeviceEnablePeerAccess(to, 0), "reaching another GPU");
+    }
+  }
+  check_cuda(cudaSetDevice(0), "choosing a GPU");
+  gpus_of_clusters = count;
+}
+
+// What is left of the words of a program when a leading --gpus has been taken, which spreads clusters over all GPUs.
+inline std::string words_without_gpus(int count, char** words) {
+  const bool has_gpus = count > 1 && std::string(words[1]) == "--gpus";
+  if (has_gpus) spread_over_all_gpus();
+  const int next = has_gpus ? 2 : 1;
+  return count > next ? words[next] : "";
+}
+
 struct VirtualClusterSize {
   std::vector<int32_t> widths;  // ranks of each node
   int32_t max_chunks = 64;
@@ -48,7 +72,11 @@ class VirtualCluster {
     const int32_t ranks = topology_.view().ranks;
     layout_.flags = {.ranks = ranks, .max_chunks = size.max_chunks};
     layout_.half_stride_bytes = ArenaLayout::round_page(layout_.data_offset() + size.half_bytes);
-    for (int32_t r = 0; r < ranks; ++r) ranks_.push_back(std::make_unique<PerRank>(layout_, size.first));
+    for (int32_t r = 0; r < ranks; ++r) {
+      use(r);
+      ranks_.push_back(std::make_unique<PerRank>(layout_, size.first));
+    }
+    use(0);
     for (const auto& rank : ranks_) bases_.push_back(rank->arena.data());
     if (topology_.view().nodes > 1) make_network(size.network);
     check_cuda(cudaDeviceSynchronize(), "making a cluster");
@@ -63,6 +91,12 @@ class VirtualCluster {
   }
 
   int32_t ranks() const { return topology_.view().ranks; }
+  // Makes the GPU of a rank the current one: nodes lie on GPUs in turn, or the ranks of one node do.
+  void use(int32_t r) const {
+    const Topology t = topology_.view();
+    const int32_t gpu = t.nodes > 1 ? t.node(Rank{r}).value % gpus_of_clusters : r * gpus_of_clusters / t.ranks;
+    check_cuda(cudaSetDevice(gpu), "choosing a GPU");
+  }
   Topology topology() const { return topology_.view(); }
   const ArenaLayout& layout() const { return layout_; }
   cudaStream_t stream(int32_t r) const { return at(r).stream; }
@@ -90,14 +124,18 @@ class VirtualCluster {
 
   // NaN wherever data of call `epoch` will lie. Between calls.
   void poison_half(Epoch epoch) {
-    for (std::byte* base : bases_) {
-      check_cuda(cudaMemset(base + layout_.half_offset(epoch) + layout_.data_offset(), 0xff,
+    for (int32_t r = 0; r < ranks(); ++r) {
+      use(r);
+      check_cuda(cudaMemset(bases_[static_cast<size_t>(r)] + layout_.half_offset(epoch) + layout_.data_offset(), 0xff,
                             static_cast<size_t>(layout_.half_stride_bytes - layout_.data_offset())),
                  "poisoning a half");
+      check_cuda(cudaDeviceSynchronize(), "poisoning a half");
     }
+    use(0);
   }
   // Nodes are joined between the two. No memory may be made or freed meanwhile.
   void start_wire() const {
+    use(0);
     if (wire_) wire_->start();
   }
   void stop_wire() const {

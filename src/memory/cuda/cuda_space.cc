@@ -18,7 +18,7 @@ std::string range_text(ArenaRange range) { return fmt::format("range [{}, +{})",
 // What the driver says of a descriptor that is no GPU memory, or of memory that is smaller than the range.
 bool is_wrong_memory(CUresult result) {
   return result == CUDA_ERROR_INVALID_VALUE || result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_UNKNOWN ||
-         result == CUDA_ERROR_INVALID_DEVICE;
+         result == CUDA_ERROR_INVALID_DEVICE || result == CUDA_ERROR_NOT_SUPPORTED;
 }
 
 }  // namespace
