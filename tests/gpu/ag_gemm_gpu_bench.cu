@@ -1,5 +1,6 @@
-// The fused AllGather+GEMM: ag_gemm_gpu_bench [--gpus] [FILE.json COMMIT DATE]. Random data, medians over rounds in
-// which baseline and fused kernel alternate. With --gpus a rank a GPU, over their links; else on one GPU:
+// The fused AllGather+GEMM: ag_gemm_gpu_bench [--gpus | --nodes] [FILE.json COMMIT DATE]. Random data, medians over
+// rounds in which baseline and fused kernel alternate. With --gpus a rank a GPU, over their links; with --nodes 2 nodes x
+// 2 ranks on one GPU, joined by the emulated wire, against the floor; else on one GPU without a network:
 //
 // One rank against cuBLAS: what the machinery of a call costs (own copy, flags, begin and end), with SMs that only
 // push. Virtual nodes of 2 and 4 ranks on SMs / ranks each, all at once, against cuBLAS on as many SMs a rank that
@@ -46,24 +47,39 @@ struct Split {
   int32_t push_ctas, raster_rows;
   bool own_in_place = true;
   uint32_t pace_clocks = 0;
+  bool is_fused = true;
 };
+
+// 2 nodes x 2 ranks on one GPU, each with a quarter of the SMs that the wire leaves, and of a 400 Gb/s port.
+constexpr double kPortBytesPerS = 12.5e9;
+constexpr int32_t kWireSms = 4;
+constexpr int64_t kNetworkChunkBytes = 65536;
 
 // All ranks of a node with the same shape, and cuBLAS for each.
 class Bench {
  public:
-  Bench(const BenchSize& size, int32_t ranks, const Split& split)
+  Bench(const BenchSize& size, const std::vector<int32_t>& widths, const Split& split)
       : size_(size),
-        node_({.widths = {ranks}, .max_chunks = 8192, .half_bytes = size.rows * size.depth * 2}),
+        node_({.widths = widths,
+               .max_chunks = 8192,
+               .half_bytes = size.rows * size.depth * 2,
+               .network = {.bandwidth_bytes_per_s = kPortBytesPerS, .latency = std::chrono::microseconds(5)}}),
         whole_() {
+    const int32_t ranks = node_.ranks();
     const std::vector<int64_t> rows(static_cast<size_t>(ranks), size.rows / ranks);
     const ag_gemm::Problem problem{.rows = rows, .k = size.depth, .dtype = DataType::bf16, .cols = {size.cols}};
     const int32_t ranks_per_gpu = (ranks + gpus_of_clusters - 1) / gpus_of_clusters;
-    const int32_t sms = sm_count() / ranks_per_gpu / 2 * 2;
-    ag_gemm::FusedPlan plan = ag_gemm::fused_plan(problem, node_.topology(), sms, split.push_ctas);
-    plan.choice.chunk_rows = split.push_ctas > 0 ? 128 : std::max<int64_t>(1, kSpreadChunkBytes / (2 * size.depth));
+    const bool has_network = node_.topology().nodes > 1;
+    const int32_t sms = (sm_count() - (has_network ? kWireSms : 0)) / ranks_per_gpu / 2 * 2;
+    ag_gemm::FusedPlan plan = ag_gemm::fused_plan(problem, node_.topology(), node_.machine(), sms, split.push_ctas);
+    plan.choice.chunk_rows =
+        split.push_ctas > 0
+            ? 128
+            : std::max<int64_t>(1, (has_network ? kNetworkChunkBytes : kSpreadChunkBytes) / (2 * size.depth));
     plan.choice.raster_rows = split.raster_rows;
     plan.own_in_place = split.own_in_place;
     plan.pace_clocks = split.pace_clocks;
+    plan.choice.is_fused = split.is_fused;
     for (int32_t r = 0; r < ranks; ++r) {
       node_.use(r);
       whole_.emplace_back(size.rows * size.depth);
@@ -78,7 +94,10 @@ class Bench {
       cublasSetStream(handles_.back(), node_.stream(r));
       if (ranks_per_gpu > 1) cublasSetSmCountTarget(handles_.back(), sms);
     }
-    synchronize();
+    for (int32_t r = 0; r < ranks; ++r) {
+      node_.use(r);
+      check_cuda(cudaDeviceSynchronize(), "preparing");
+    }
   }
   Bench(const Bench&) = delete;
   Bench& operator=(const Bench&) = delete;
@@ -88,7 +107,12 @@ class Bench {
 
   BenchRow measure() {
     const auto cublas_us = [&](int count) { return time_us(count, [&] { launch_cublas(); }); };
-    const auto fused_us = [&](int count) { return time_us(count, [&] { launch_fused(); }); };
+    const auto fused_us = [&](int count) {
+      node_.start_wire();
+      const double us = time_us(count, [&] { launch_fused(); });
+      node_.stop_wire();
+      return us;
+    };
     const Comparison found = compare_in_turns(kTurns, cublas_us, fused_us);
     for (int32_t r = 0; r < node_.ranks(); ++r) {
       if (node_.fault(r).state != FaultRecord::kNone) throw std::runtime_error("a wait expired in the bench");
@@ -99,12 +123,6 @@ class Bench {
  private:
   void fill(const DeviceBuffer<Bf16>& to, int64_t rows, uint32_t seed) {
     fill_matrix<<<256, 256>>>(to.data(), rows, size_.depth, size_.depth, Content::random, seed);
-  }
-  void synchronize() const {
-    for (int32_t r = 0; r < node_.ranks(); ++r) {
-      node_.use(r);
-      check_cuda(cudaDeviceSynchronize(), "measuring");
-    }
   }
   void launch_fused() {
     for (size_t r = 0; r < kernels_.size(); ++r) {
@@ -130,10 +148,10 @@ class Bench {
   }
   // Microseconds a call of all ranks, `count` of them behind each other.
   double time_us(int count, const std::function<void()>& launch) {
-    synchronize();
+    node_.wait();
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < count; ++i) launch();
-    synchronize();
+    node_.wait();
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() / count;
   }
 
@@ -145,24 +163,47 @@ class Bench {
 };
 
 void print(const BenchRow& r) {
-  std::printf("%-44s %-20s %9.1f us   cuBLAS %9.1f us   ratio %.3f (%.3f to %.3f)\n", r.shape.c_str(), r.form.c_str(),
+  std::printf("%-44s %-20s %9.1f us   baseline %9.1f us   ratio %.3f (%.3f to %.3f)\n", r.shape.c_str(), r.form.c_str(),
               r.found.ours_us, r.found.baseline_us, r.found.ratio, r.found.low, r.found.high);
   std::fflush(stdout);
 }
 
+// The baseline becomes the longer one of computing and moving: each shard crosses to each other node once.
+void hold_against_floor(const BenchSize& size, const std::vector<int32_t>& widths, Comparison& found) {
+  int32_t ranks = 0;
+  for (const int32_t width : widths) ranks += width;
+  const double bytes = static_cast<double>(size.rows * size.depth * 2) / ranks * static_cast<double>(widths.size() - 1);
+  const double move_us = bytes / kPortBytesPerS * 1e6;
+  if (move_us <= found.baseline_us) return;
+  const double change = move_us / found.baseline_us;
+  found.baseline_us = move_us;
+  found.ratio *= change;
+  found.low *= change;
+  found.high *= change;
+}
+
 int run(int count, char** words) {
-  const bool has_links = words[1] != nullptr && std::string(words[1]) == "--gpus";
-  if (has_links) {
-    spread_over_all_gpus();
+  const std::string mode = count > 1 ? words[1] : "";
+  const bool has_links = mode == "--gpus", has_nodes = mode == "--nodes";
+  if (has_links) spread_over_all_gpus();
+  if (has_links || has_nodes) {
     ++words;
     --count;
   }
-  const BenchFile file{has_links ? "fused_nvlink" : "fused_virtual_node", "cublasGemmEx, data gathered beforehand"};
+  const BenchFile file{has_links   ? "fused_nvlink"
+                       : has_nodes ? "fused_vs_floor"
+                                   : "fused_virtual_node",
+                       has_nodes ? "max(cublasGemmEx with data gathered beforehand, bytes / 12.5 GB/s)"
+                                 : "cublasGemmEx, data gathered beforehand"};
   std::vector<BenchRow> rows;
-  const auto add = [&](const BenchSize& size, int32_t ranks, Split split) {
-    rows.push_back(Bench(size, ranks, split).measure());
-    rows.back().shape += ", ranks " + std::to_string(ranks) + ", push " + std::to_string(split.push_ctas) +
-                         ", raster " + std::to_string(split.raster_rows) + (split.own_in_place ? "" : ", own copy") +
+  const auto add = [&](const BenchSize& size, const std::vector<int32_t>& widths, Split split) {
+    rows.push_back(Bench(size, widths, split).measure());
+    std::string ranks;
+    for (const int32_t width : widths) ranks += (ranks.empty() ? "" : "+") + std::to_string(width);
+    if (widths.size() > 1) hold_against_floor(size, widths, rows.back().found);
+    rows.back().shape += ", ranks " + ranks + ", push " + std::to_string(split.push_ctas) + ", raster " +
+                         std::to_string(split.raster_rows) + (split.own_in_place ? "" : ", own copy") +
+                         (split.is_fused ? "" : ", unfused") +
                          (split.pace_clocks > 0 ? ", pace " + std::to_string(split.pace_clocks) : "");
     print(rows.back());
     if (count >= 4) write_json(words[1], words[2], words[3], file, rows);
@@ -170,16 +211,24 @@ int run(int count, char** words) {
   for (const BenchSize& size : kLinkSizes) {
     if (!has_links) break;
     for (const Split split : {Split{0, 1}, Split{0, 1, true, 2500}, Split{0, 1, true, 3000}, Split{8, 1}}) {
-      add(size, gpus_of_clusters, split);
+      add(size, {gpus_of_clusters}, split);
     }
   }
-  if (has_links) return 0;
+  for (const int64_t m : {2048, 8192}) {
+    for (const int64_t k : {4096, 8192}) {
+      for (const int64_t n : {2048, 3584, 4096, 8192, 14336}) {
+        if (!has_nodes) break;
+        for (const Split split : {Split{0, 1}, Split{0, 1, true, 0, false}}) add({m, n, k}, {2, 2}, split);
+      }
+    }
+  }
+  if (has_links || has_nodes) return 0;
   for (const BenchSize& size : kSizes) {
-    for (const Split split : {Split{0, 8}, Split{0, 2}, Split{2, 8}, Split{4, 8, false}}) add(size, 1, split);
+    for (const Split split : {Split{0, 8}, Split{0, 2}, Split{2, 8}, Split{4, 8, false}}) add(size, {1}, split);
   }
   for (const int32_t ranks : {2, 4}) {
     for (const BenchSize& size : kNodeSizes) {
-      for (const Split split : {Split{0, 1}, Split{0, 4}, Split{2, 1}, Split{4, 1}}) add(size, ranks, split);
+      for (const Split split : {Split{0, 1}, Split{0, 4}, Split{2, 1}, Split{4, 1}}) add(size, {ranks}, split);
     }
   }
   return 0;

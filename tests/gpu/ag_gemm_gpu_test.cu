@@ -293,7 +293,8 @@ void test_withheld_chunk() {
   expect(ms >= 20 && ms < 1000, "a withheld chunk ends the call at its deadline");
   expect(records >= 1, "somebody leaves a record");
   expect(is_right_word, "the records name the chunk that was withheld");
-  for (int32_t r = 0; r < 2; ++r) check_unfinished(data, r, 128, 192);
+  check_unfinished(data, 0, 0, 0);  // which reads its own rows where they are
+  check_unfinished(data, 1, 128, 192);
   std::printf("withheld chunk: %.1f ms, %d records\n", ms, records);
 }
 

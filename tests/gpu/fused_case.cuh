@@ -223,7 +223,8 @@ class FusedCase {
   ag_gemm::FusedKernel make_kernel(int32_t r, uint64_t timeout_ns) {
     const ag_gemm::Problem problem{
         .rows = size_.rows, .k = size_.k, .dtype = size_.type, .cols = size_.cols, .out_dtype = size_.type};
-    ag_gemm::FusedPlan plan = ag_gemm::fused_plan(problem, cluster_.topology(), size_.ctas, size_.push_ctas);
+    ag_gemm::FusedPlan plan =
+        ag_gemm::fused_plan(problem, cluster_.topology(), cluster_.machine(), size_.ctas, size_.push_ctas);
     if (size_.tile_rows != 0) {
       plan.choice.tile_rows = size_.tile_rows;
       plan.choice.tile_cols = size_.tile_cols;

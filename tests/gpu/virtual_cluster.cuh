@@ -68,7 +68,9 @@ struct VirtualClusterSize {
 class VirtualCluster {
  public:
   explicit VirtualCluster(const VirtualClusterSize& size)
-      : first_(size.first), topology_(TopologyTables::from_layout(size.widths)) {
+      : first_(size.first),
+        network_bytes_per_s_(size.network.bandwidth_bytes_per_s),
+        topology_(TopologyTables::from_layout(size.widths)) {
     const int32_t ranks = topology_.view().ranks;
     layout_.flags = {.ranks = ranks, .max_chunks = size.max_chunks};
     layout_.half_stride_bytes = ArenaLayout::round_page(layout_.data_offset() + size.half_bytes);
@@ -102,7 +104,7 @@ class VirtualCluster {
   cudaStream_t stream(int32_t r) const { return at(r).stream; }
   const FaultRecord& fault(int32_t r) const { return *at(r).fault(); }
   PlanContext context(int32_t r) const {
-    return {.topology = topology_.view(), .me = Rank{r}, .arena = layout_, .machine = {}};
+    return {.topology = topology_.view(), .me = Rank{r}, .arena = layout_, .machine = machine()};
   }
   DeviceRank rank(int32_t r, uint64_t timeout_ns) const {
     const PerRank& own = at(r);
@@ -115,6 +117,13 @@ class VirtualCluster {
     for (int32_t i = 0; i < kRings; ++i) rank.rings[i] = own.ring(i);
     if (own.proxy->arrival().strategy == ArrivalStrategy::counted) rank.arrivals = own.ring(kRings);
     return rank;
+  }
+  // Measured rates of a link of 18 NVLinks, and of the emulated network where it has a limit.
+  Machine machine() const {
+    Machine machine;
+    machine.node_bytes_per_s = 350e9;
+    machine.network_bytes_per_s = network_bytes_per_s_ > 0 ? network_bytes_per_s_ : 50e9;
+    return machine;
   }
   // As the host does when it learns of a fault elsewhere.
   void abort_from_host(int32_t r) const {
@@ -233,6 +242,7 @@ class VirtualCluster {
   }
 
   Epoch first_;
+  double network_bytes_per_s_;
   TopologyTables topology_;
   ArenaLayout layout_;
   std::vector<std::unique_ptr<PerRank>> ranks_;

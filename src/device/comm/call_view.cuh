@@ -24,9 +24,6 @@ struct CallView {
   uint64_t* finished = nullptr;
 };
 
-// Numbers of words that no flag area has, in fault records: a CTA has finished, a command ring has room.
-constexpr uint64_t kFinishedWord = uint64_t{1} << 32, kRingTailWord = uint64_t{2} << 32;
-
 // A frame and a view together, in the call that the rank's state says is next: all addresses that roles use. Holds
 // references to kernel parameters; the epoch of the frame counts for nothing.
 class CallSpace {
@@ -52,7 +49,8 @@ class CallSpace {
   }
   // See publish() of sync/wait.cuh.
   TILEWIRE_DEVICE void publish(const Publish& p) const { tilewire::publish(word(p.to, p.word), epoch_); }
-  TILEWIRE_DEVICE void publish_finished() const { tilewire::publish(view_.finished + blockIdx.x, epoch_); }
+  // Nobody but the call warp of the same GPU looks at it.
+  TILEWIRE_DEVICE void publish_finished() const { publish_in_gpu(view_.finished + blockIdx.x, epoch_); }
 
  private:
   const CallFrame& frame_;

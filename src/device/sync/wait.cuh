@@ -109,4 +109,10 @@ TILEWIRE_DEVICE void publish(uint64_t* flag, Epoch epoch) {
   ptx::store_release_sys(flag, epoch);
 }
 
+// The same for a word that only this GPU reads.
+TILEWIRE_DEVICE void publish_in_gpu(uint64_t* flag, Epoch epoch) {
+  ptx::bulk_wait<0>();
+  ptx::store_release_gpu(flag, epoch);
+}
+
 }  // namespace tilewire

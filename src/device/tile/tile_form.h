@@ -137,16 +137,20 @@ constexpr FormNumbers form_numbers() {
           Form::kBoxCols, Plan::kSharedBytes, Form::kExposedClocks, Form::kTraffic};
 }
 
-// Clocks that the busiest SM needs by the two-term model: rounds of tiles, each its matrix work (4096 flop a clock) and
-// what it exposes.
+// Clocks of one tile on its SM: its matrix work (4096 flop a clock) and what it exposes.
+constexpr double tile_clocks(const FormNumbers& form, int64_t depth) {
+  const int64_t steps = (depth + kStageDepth - 1) / kStageDepth;
+  const double step_clocks = 2.0 * form.rows * form.cols * kStageDepth / 4096;
+  return static_cast<double>(steps) * step_clocks * form.traffic + form.exposed_clocks;
+}
+
+// Clocks that the busiest SM needs by the two-term model: its rounds of tiles.
 constexpr double model_clocks(const FormNumbers& form, int64_t rows, int64_t cols, int64_t depth, int32_t sms) {
   const int64_t row_works = (rows + form.work_rows() - 1) / form.work_rows();
   const int64_t col_works = (cols + form.work_cols() - 1) / form.work_cols();
   const int64_t workers = sms / form.cluster_ctas() > 0 ? sms / form.cluster_ctas() : 1;
   const int64_t rounds = (row_works * col_works + workers - 1) / workers;
-  const int64_t steps = (depth + kStageDepth - 1) / kStageDepth;
-  const double step_clocks = 2.0 * form.rows * form.cols * kStageDepth / 4096;
-  return static_cast<double>(rounds) * (static_cast<double>(steps) * step_clocks * form.traffic + form.exposed_clocks);
+  return static_cast<double>(rounds) * tile_clocks(form, depth);
 }
 
 }  // namespace tilewire

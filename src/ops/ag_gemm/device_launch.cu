@@ -109,16 +109,34 @@ int32_t comm_ctas_of(int32_t push_ctas, const Topology& topology, const FormNumb
   return static_cast<int32_t>(round_up(push_ctas + (topology.nodes > 1 ? 1 : 0), form.cluster_ctas()));
 }
 
+// Seconds until the rows of all ranks can be here: each rank's port inside its node takes the rows of all others, and
+// those of other nodes come over the network, one node's worth spread over the ranks of a node.
+double gather_s(const Problem& problem, const Topology& topology, const Machine& machine) {
+  const auto bytes = static_cast<double>(problem.total_rows() * problem.k * size_bytes(problem.dtype));
+  const double ranks = topology.ranks, nodes = topology.nodes;
+  const double inside_s = bytes * (1 - 1 / ranks) / machine.node_bytes_per_s;
+  const double between_s = bytes * (nodes - 1) / ranks / machine.network_bytes_per_s;
+  return nodes == ranks ? between_s : std::max(inside_s, between_s);
+}
+
+// What the busiest SM computes, or the last rows to come and one tile of them.
+double fused_clocks(const FormNumbers& form, const Problem& problem, int64_t cols, int32_t sms, double gather_s) {
+  constexpr double kClocksPerS = 1.7e9;
+  return std::max(model_clocks(form, problem.total_rows(), cols, problem.k, sms),
+                  gather_s * kClocksPerS + tile_clocks(form, problem.k));
+}
+
 }  // namespace
 
-FusedPlan fused_plan(const Problem& problem, const Topology& topology, int32_t sms, int32_t push_ctas) {
-  const int64_t rows = problem.total_rows();
+FusedPlan fused_plan(const Problem& problem, const Topology& topology, const Machine& machine, int32_t sms,
+                     int32_t push_ctas) {
   const int64_t cols = std::accumulate(problem.cols.begin(), problem.cols.end(), int64_t{0});
+  const double last_rows_s = topology.ranks > 1 ? gather_s(problem, topology, machine) : 0;
   const FormNumbers* best = nullptr;
   for (const FusedEntry& entry : kEntries) {
     const int32_t left = sms - comm_ctas_of(push_ctas, topology, entry.form);
     if (left < entry.form.cluster_ctas()) continue;
-    const auto clocks = [&](const FormNumbers& form) { return model_clocks(form, rows, cols, problem.k, left); };
+    const auto clocks = [&](const FormNumbers& form) { return fused_clocks(form, problem, cols, left, last_rows_s); };
     if (best == nullptr || clocks(entry.form) < clocks(*best)) best = &entry.form;
   }
   if (best == nullptr) {
@@ -163,7 +181,8 @@ struct FusedKernel::State {
     schedule.workers = static_cast<int32_t>(std::clamp<int64_t>(schedule.grid.tiles(), 1, plan.choice.workers));
     schedule.own_in_place = plan.own_in_place;
     comm_ctas = comm_ctas_of(plan.push_ctas, context.topology, form);
-    if (comm_ctas == 0) schedule.workers = std::max(schedule.workers, (kRankWarps + form.cluster_ctas() - 1) / form.cluster_ctas());
+    if (comm_ctas == 0)
+      schedule.workers = std::max(schedule.workers, (kRankWarps + form.cluster_ctas() - 1) / form.cluster_ctas());
     ctas = comm_ctas + schedule.workers * form.cluster_ctas();
     schedule.push_workers = comm_ctas > 0 ? plan.push_ctas : ctas;
     schedule.forward_workers = comm_ctas > 0 ? 1 : ctas;

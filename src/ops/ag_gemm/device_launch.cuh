@@ -33,7 +33,9 @@ struct FusedPlan {
 
 // For a rank that may take `sms` SMs: those that communicate are rounded up to whole clusters, the others compute.
 // Throws Error(resource) when nothing is left to compute with.
-FusedPlan fused_plan(const Problem& problem, const Topology& topology, int32_t sms, int32_t push_ctas);
+// Of `machine` the rates count.
+FusedPlan fused_plan(const Problem& problem, const Topology& topology, const Machine& machine, int32_t sms,
+                     int32_t push_ctas);
 
 // The caller's matrices of one call, in device memory, of the problem's dtype. Pitches are multiples of 16 bytes and
 // addresses 16-byte aligned. Rows are read up to the next 16 bytes (a) and written up to them (out).

@@ -244,7 +244,6 @@ class ComputeRole {
     return true;
   }
   TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const {
-    if (w.from_input && s_.is_fused) return s_.begun(s_.me());
     const ChunkRef c = chunk(w, i / 2);
     return i % 2 == 0 ? s_.begun(c.source) : s_.arrived(c);
   }
@@ -261,10 +260,7 @@ class ComputeRole {
     if (s_.chunks.total_chunks() == 0) return;
     int32_t last = s_.chunks.total_chunks() - 1;
     w.from_input = s_.reads_input(w.rows);
-    if (s_.is_fused && w.from_input) {
-      w.needs = 1;
-      return;
-    }
+    if (s_.is_fused && w.from_input) return;
     if (s_.is_fused) {
       w.first = s_.chunks.of_row(w.rows.begin);
       w.first_chunk = s_.chunks.global(w.first);
