@@ -24,6 +24,7 @@ struct DeviceRank {
   std::vector<std::byte*> arenas;  // by rank; null for ranks of other nodes. The own one zeroed before the first call
   DeviceRankState* state = nullptr;
   FaultRecord* fault = nullptr;           // pinned host memory
+  int32_t op = 0;                         // of the kernel, in that record
   uint64_t timeout_ns = 600'000'000'000;  // of each wait
   // Pinned host memory laid out as ControlPage: the host's abort word and sent(e). Null: nobody aborts from the host,
   // and there is one node.

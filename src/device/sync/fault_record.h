@@ -14,6 +14,9 @@ enum class FaultKind : int32_t {
   busy,      // two calls of one communicator run at once: their streams are not in order
 };
 
+// Numbers of words that no flag area has, in fault records: a CTA has finished, a command ring has room.
+constexpr uint64_t kFinishedWord = uint64_t{1} << 32, kRingTailWord = uint64_t{2} << 32;
+
 struct FaultRecord {
   static constexpr uint64_t kNone = 0, kComplete = 1;
 
