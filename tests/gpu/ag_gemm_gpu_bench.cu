@@ -43,8 +43,14 @@ constexpr BenchSize kNodeSizes[] = {{8192, 8192, 8192}, {8192, 4096, 4096}, {204
 
 constexpr int64_t kSpreadChunkBytes = 32768;  // of chunks that warps beside the tiles copy
 
+// Of chunks that go over the network: fewer bytes a chunk where there are few.
+constexpr int64_t kNetworkChunkBytes = 65536, kMostNetworkChunkBytes = 262144;
+int64_t network_chunk_bytes(int64_t shard_bytes) {
+  return std::clamp(shard_bytes / 64, kNetworkChunkBytes, kMostNetworkChunkBytes);
+}
+
 struct Split {
-  int32_t push_ctas, raster_rows;
+  int32_t push_ctas, raster_rows;  // 0: as planned
   bool own_in_place = true;
   uint32_t pace_clocks = 0;
   bool is_fused = true;
@@ -53,7 +59,6 @@ struct Split {
 // 2 nodes x 2 ranks on one GPU, each with a quarter of the SMs that the wire leaves, and of a 400 Gb/s port.
 constexpr double kPortBytesPerS = 12.5e9;
 constexpr int32_t kWireSms = 4;
-constexpr int64_t kNetworkChunkBytes = 65536;
 
 // All ranks of a node with the same shape, and cuBLAS for each.
 class Bench {
@@ -75,10 +80,13 @@ class Bench {
     plan.choice.chunk_rows =
         split.push_ctas > 0
             ? 128
-            : std::max<int64_t>(1, (has_network ? kNetworkChunkBytes : kSpreadChunkBytes) / (2 * size.depth));
-    plan.choice.raster_rows = split.raster_rows;
+            : std::max<int64_t>(
+                  1, (has_network ? network_chunk_bytes(size.rows * size.depth * 2 / ranks) : kSpreadChunkBytes) /
+                         (2 * size.depth));
+    if (split.raster_rows > 0) plan.choice.raster_rows = split.raster_rows;
     plan.own_in_place = split.own_in_place;
     plan.pace_clocks = split.pace_clocks;
+    plan.is_early = ranks_per_gpu == 1;
     plan.choice.is_fused = split.is_fused;
     for (int32_t r = 0; r < ranks; ++r) {
       node_.use(r);
@@ -218,7 +226,7 @@ int run(int count, char** words) {
     for (const int64_t k : {4096, 8192}) {
       for (const int64_t n : {2048, 3584, 4096, 8192, 14336}) {
         if (!has_nodes) break;
-        for (const Split split : {Split{0, 1}, Split{0, 1, true, 0, false}}) add({m, n, k}, {2, 2}, split);
+        for (const Split split : {Split{0, 0}, Split{0, 0, true, 0, false}}) add({m, n, k}, {2, 2}, split);
       }
     }
   }

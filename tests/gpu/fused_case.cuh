@@ -233,6 +233,7 @@ class FusedCase {
     plan.choice.chunk_rows = size_.chunk_rows;
     plan.choice.is_fused = size_.is_fused;
     plan.own_in_place = size_.own_in_place;
+    plan.is_early = ranks() == 1;
     return {problem, plan, cluster_.context(r), cluster_.rank(r, timeout_ns), size_.is_b_n_major};
   }
 

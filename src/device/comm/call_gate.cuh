@@ -11,8 +11,9 @@ class CallGate {
  public:
   static constexpr bool kWaits = true;
 
-  TILEWIRE_DEVICE CallGate(const CallSpace& space, int32_t role)
-      : space_(space), waiter_(space.view().limits, role, space.epoch()) {}
+  // `pause_ns`: see Waiter.
+  TILEWIRE_DEVICE CallGate(const CallSpace& space, int32_t role, uint32_t pause_ns)
+      : space_(space), waiter_(space.view().limits, role, space.epoch(), pause_ns) {}
 
   // False from the first wait on that was given up.
   template <class Role>

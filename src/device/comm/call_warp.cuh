@@ -8,6 +8,9 @@
 
 namespace tilewire {
 
+// A warp that waits for most of a call shares its SM with warps that compute.
+constexpr uint32_t kRankPauseNs = 250;
+
 // Runs a role whose work is to publish, or to hand a command to the proxy: `post(w)` by one lane. By a whole warp.
 // False: given up, the rest was left out.
 template <class Role, class Post>
@@ -58,7 +61,7 @@ template <class DrainRole>
 TILEWIRE_DEVICE void run_call(const CallSpace& space, const DrainRole& drain, int32_t ctas, bool also_sent,
                               int32_t role) {
   const bool is_leader = threadIdx.x % 32 == 0;
-  CallGate gate(space, role);
+  CallGate gate(space, role, kRankPauseNs);
   CommandPoster ring(space, Ring::call);
   const auto post = [&](const CallWork& w) {
     if (w.by_command) ring.post(gate.waiter(), w.command);

@@ -30,8 +30,9 @@ struct WaitLimits {
 // Of one thread, in call `epoch`.
 class Waiter {
  public:
-  TILEWIRE_DEVICE Waiter(const WaitLimits& limits, int32_t role, Epoch epoch)
-      : limits_(limits), epoch_(epoch), role_(role) {}
+  // `pause_ns`: between two looks at a flag. Looks go to memory that others work with.
+  TILEWIRE_DEVICE Waiter(const WaitLimits& limits, int32_t role, Epoch epoch, uint32_t pause_ns = 0)
+      : limits_(limits), epoch_(epoch), role_(role), pause_ns_(pause_ns) {}
 
   // Until *flag >= least. False: given up. `word` is the number of the flag, for the record.
   TILEWIRE_DEVICE bool wait(const uint64_t* flag, uint64_t word, Epoch least) {
@@ -40,6 +41,7 @@ class Waiter {
     if (seen >= least) return true;
     const uint64_t begin_ns = ptx::global_timer_ns();
     for (uint32_t polls = 1;; ++polls) {
+      if (pause_ns_ > 0) __nanosleep(pause_ns_);
       seen = ptx::load_acquire_sys(flag);
       if (seen >= least) return true;
       if (polls % kPollsPerLook != 0) continue;
@@ -85,6 +87,7 @@ class Waiter {
   const WaitLimits& limits_;
   Epoch epoch_;
   int32_t role_;
+  uint32_t pause_ns_;
   bool has_given_up_ = false;
 };
 

@@ -71,9 +71,10 @@ class TileStore {
   // bits that are set in every pair of values.
   TILEWIRE_DEVICE void store_block(const float (&block)[Form::kCols / 2], const CUtensorMap* map, TileOrigin at,
                                    uint32_t mark) {
-#pragma unroll
-    for (int32_t i = 0; i < kBoxesPerBlock; ++i) {
-      store_box(&block[i * Form::kBoxCols / 2], map, {at.row, at.col + i * Form::kBoxCols}, mark, i * Form::kBoxCols);
+    if (Epilogue::kMayAdd && adds_) {
+      store_boxes<true>(block, map, at, mark);
+    } else {
+      store_boxes<false>(block, map, at, mark);
     }
   }
 
@@ -85,6 +86,16 @@ class TileStore {
  private:
   TILEWIRE_DEVICE static bool is_leader() { return threadIdx.x % kWarpgroupThreads == 0; }
 
+  template <bool kAdds>
+  TILEWIRE_DEVICE void store_boxes(const float (&block)[Form::kCols / 2], const CUtensorMap* map, TileOrigin at,
+                                   uint32_t mark) {
+#pragma unroll
+    for (int32_t i = 0; i < kBoxesPerBlock; ++i) {
+      store_box<kAdds>(&block[i * Form::kBoxCols / 2], map, {at.row, at.col + i * Form::kBoxCols}, mark,
+                       i * Form::kBoxCols);
+    }
+  }
+  template <bool kAdds>
   TILEWIRE_DEVICE void store_box(const float* values, const CUtensorMap* map, TileOrigin at, uint32_t mark,
                                  uint32_t tile_col) {
     const uint32_t box = shared_.box(group_, next_box_);
@@ -100,8 +111,10 @@ class TileStore {
 #pragma unroll
       for (int32_t j = 0; j < 8; ++j) v[j] = values[8 * i + j];
       const uint32_t col = tile_col + 16 * i + lane % 4 * 2;
-      add(col, v[0], v[1], v[2], v[3]);
-      add(col + 8, v[4], v[5], v[6], v[7]);
+      if constexpr (kAdds) {
+        add(col, v[0], v[1], v[2], v[3]);
+        add(col + 8, v[4], v[5], v[6], v[7]);
+      }
       ptx::stmatrix_x4(line + ((2 * i + lane / 16) ^ swizzle) * 16, pack(v[0], v[1]) | mark, pack(v[2], v[3]) | mark,
                        pack(v[4], v[5]) | mark, pack(v[6], v[7]) | mark);
     }
@@ -114,14 +127,11 @@ class TileStore {
   }
   // To values of column `col` of the tile and of the one behind it, in two rows.
   TILEWIRE_DEVICE void add(uint32_t col, float& low, float& high, float& low_too, float& high_too) const {
-    if constexpr (Epilogue::kMayAdd) {
-      if (!adds_) return;
-      const float2 addends = ptx::load_shared_pair(shared_.addends(group_) + 4 * col);
-      low += addends.x;
-      high += addends.y;
-      low_too += addends.x;
-      high_too += addends.y;
-    }
+    const float2 addends = ptx::load_shared_pair(shared_.addends(group_) + 4 * col);
+    low += addends.x;
+    high += addends.y;
+    low_too += addends.x;
+    high_too += addends.y;
   }
   TILEWIRE_DEVICE static uint32_t pack(float low, float high) { return pack_pair<typename Config::Element>(low, high); }
 

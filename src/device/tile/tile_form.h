@@ -53,7 +53,7 @@ struct PingPong64x128 {
   static constexpr bool kIsPingPong = true;
   static constexpr int32_t kBoxCols = 64;
   static constexpr int32_t kExposedClocks = 550;
-  static constexpr double kTraffic = 1.15;
+  static constexpr double kTraffic = 1.9;  // loads for itself alone: with all SMs at work the cache cannot give more
   static constexpr int32_t kSpareBytes = 0;
 };
 
@@ -120,6 +120,7 @@ struct FormNumbers {
   const char* name;
   int32_t rows, cols;  // of a tile
   int32_t cluster_row_tiles, cluster_col_tiles;
+  int32_t launch_ctas;  // CTAs that are launched as one cluster
   int32_t box_cols;
   int32_t shared_bytes;
   int32_t exposed_clocks;  // of a tile, that no other work hides
@@ -133,8 +134,10 @@ struct FormNumbers {
 template <class Form>
 constexpr FormNumbers form_numbers() {
   using Plan = FormPlan<Form>;
-  return {Form::kName,    Form::kRows,        Form::kCols,          Plan::kClusterRowTiles, Plan::kClusterColTiles,
-          Form::kBoxCols, Plan::kSharedBytes, Form::kExposedClocks, Form::kTraffic};
+  // Kernels that share a GPU take SMs in pairs, or what is left to one of them could not hold its clusters.
+  const int32_t launch_ctas = Form::kSpareBytes > 0 && Plan::kClusterCtas < 2 ? 2 : Plan::kClusterCtas;
+  return {Form::kName,   Form::kRows,        Form::kCols,          Plan::kClusterRowTiles, Plan::kClusterColTiles,
+          launch_ctas,   Form::kBoxCols,     Plan::kSharedBytes,   Form::kExposedClocks,   Form::kTraffic};
 }
 
 // Clocks of one tile on its SM: its matrix work (4096 flop a clock) and what it exposes.

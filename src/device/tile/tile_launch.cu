@@ -10,17 +10,24 @@ namespace {
 
 struct Launch {
   cudaLaunchConfig_t config{};
-  cudaLaunchAttribute cluster{};
+  cudaLaunchAttribute attributes[2] = {};
 
-  Launch(const FormNumbers& form, int32_t ctas, cudaStream_t stream) {
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {static_cast<unsigned>(form.cluster_ctas()), 1, 1};
+  Launch(const FormNumbers& form, int32_t ctas, cudaStream_t stream, bool is_early = false) {
+    if (form.launch_ctas > 1) {
+      cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+      cluster.id = cudaLaunchAttributeClusterDimension;
+      cluster.val.clusterDim = {static_cast<unsigned>(form.launch_ctas), 1, 1};
+    }
+    if (is_early) {
+      cudaLaunchAttribute& early = attributes[config.numAttrs++];
+      early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      early.val.programmaticStreamSerializationAllowed = 1;
+    }
     config.gridDim = dim3(static_cast<unsigned>(ctas));
     config.blockDim = dim3(kGemmThreads);
     config.dynamicSmemBytes = static_cast<size_t>(form.shared_bytes);
     config.stream = stream;
-    config.attrs = &cluster;
-    config.numAttrs = form.cluster_ctas() > 1 ? 1 : 0;
+    config.attrs = attributes;
   }
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
@@ -39,21 +46,21 @@ int32_t prepare_tile_kernel(const void* kernel, const FormNumbers& form) {
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, form.shared_bytes),
              std::string("asking for the shared memory of ") + form.name);
   int count = 0;
-  if (form.cluster_ctas() == 1) {
+  if (form.launch_ctas == 1) {
     check_cuda(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&count, kernel, kGemmThreads,
                                                              static_cast<size_t>(form.shared_bytes)),
                "asking how many CTAs fit");
     return count * sm_count();
   }
-  const Launch launch(form, sm_count() / form.cluster_ctas() * form.cluster_ctas(), nullptr);
+  const Launch launch(form, sm_count() / form.launch_ctas * form.launch_ctas, nullptr);
   check_cuda(cudaOccupancyMaxActiveClusters(&count, kernel, &launch.config), "asking how many clusters fit");
-  return count;
+  return count * (form.launch_ctas / form.cluster_ctas());
 }
 
 void launch_tile_kernel(const void* kernel, const FormNumbers& form, int32_t ctas, void* parameters,
-                        cudaStream_t stream) {
+                        cudaStream_t stream, bool is_early) {
   void* arguments[] = {parameters};
-  const Launch launch(form, ctas, stream);
+  const Launch launch(form, ctas, stream, is_early);
   check_cuda(cudaLaunchKernelExC(&launch.config, kernel, arguments), std::string("launching ") + form.name);
 }
 

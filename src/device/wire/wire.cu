@@ -25,9 +25,19 @@ void Wire::start() {
   for (const WireRing& ring : rings_) std::atomic_ref(ring.header->stop).store(0, std::memory_order_release);
   auto* base = static_cast<std::byte*>(tables_);
   const WireParameters parameters{reinterpret_cast<std::byte**>(base),
-                                  reinterpret_cast<const WireRing*>(base + arenas_ * sizeof(std::byte*))};
-  wire_kernel<<<static_cast<unsigned>(rings_.size()), kWireThreads, kWireSharedBytes, stream_>>>(parameters);
-  check_cuda(cudaGetLastError(), "launching the wire");
+                                  reinterpret_cast<const WireRing*>(base + arenas_ * sizeof(std::byte*)),
+                                  static_cast<int32_t>(rings_.size())};
+  cudaLaunchAttribute pairs{};
+  pairs.id = cudaLaunchAttributeClusterDimension;
+  pairs.val.clusterDim = {2, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>((rings_.size() + 1) / 2 * 2));
+  config.blockDim = dim3(kWireThreads);
+  config.dynamicSmemBytes = kWireSharedBytes;
+  config.stream = stream_;
+  config.attrs = &pairs;
+  config.numAttrs = 1;
+  check_cuda(cudaLaunchKernelEx(&config, wire_kernel, parameters), "launching the wire");
   is_running_ = true;
 }
 

@@ -9,6 +9,8 @@
 
 namespace tilewire::ag_gemm {
 
+constexpr uint32_t kCopyPauseNs = 60;
+
 // The gates of a walk: pass() before a piece of work is begun, may_publish() when it is done.
 //
 // The two sides of a copy ring see the same works. The loading one waits for what each needs; when that will not come
@@ -16,7 +18,7 @@ namespace tilewire::ag_gemm {
 class LoadGate {
  public:
   TILEWIRE_DEVICE LoadGate(const CallSpace& space, const CopyRing& ring, int32_t role)
-      : gate_(space, role), ring_(ring) {}
+      : gate_(space, role, kCopyPauseNs), ring_(ring) {}
 
   template <class Role>
   TILEWIRE_DEVICE void pass(const Role& role, const CopyWork& w) {
@@ -46,7 +48,7 @@ class StoreGate {
 // Of one thread that loads and stores.
 class SoloGate {
  public:
-  TILEWIRE_DEVICE SoloGate(const CallSpace& space, int32_t role) : gate_(space, role) {}
+  TILEWIRE_DEVICE SoloGate(const CallSpace& space, int32_t role) : gate_(space, role, kCopyPauseNs) {}
 
   template <class Role>
   TILEWIRE_DEVICE void pass(const Role& role, const CopyWork& w) {

@@ -18,7 +18,6 @@ namespace tilewire::ag_gemm {
 
 namespace {
 
-constexpr int32_t kFaultOp = 1;    // of this op in fault records
 constexpr int32_t kRankWarps = 3;  // CTAs that have one: see kernel.cuh
 
 constexpr std::array kEntries = {
@@ -126,6 +125,14 @@ double fused_clocks(const FormNumbers& form, const Problem& problem, int64_t col
                   gather_s * kClocksPerS + tile_clocks(form, problem.k));
 }
 
+// Row blocks that are walked together. Few: how soon the rows are here counts for more than how often b is read, unless
+// it is read from memory each time.
+int32_t raster_rows(int64_t b_bytes, const Topology& topology) {
+  constexpr int64_t kCacheBytes = int64_t{24} << 20;  // what b may have of the cache
+  if (topology.ranks == 1) return 8;
+  return b_bytes <= kCacheBytes ? 1 : 4;
+}
+
 }  // namespace
 
 FusedPlan fused_plan(const Problem& problem, const Topology& topology, const Machine& machine, int32_t sms,
@@ -148,8 +155,7 @@ FusedPlan fused_plan(const Problem& problem, const Topology& topology, const Mac
   plan.choice.tile_rows = best->work_rows();
   plan.choice.tile_cols = best->work_cols();
   plan.choice.workers = (sms - comm_ctas_of(push_ctas, topology, *best)) / best->cluster_ctas();
-  // Few row blocks at a time: how soon the rows are here counts for more than how often b is read (docs/results).
-  plan.choice.raster_rows = topology.ranks > 1 ? 1 : 2;
+  plan.choice.raster_rows = raster_rows(problem.k * cols * size_bytes(problem.dtype), topology);
   return plan;
 }
 
@@ -183,7 +189,8 @@ struct FusedKernel::State {
     comm_ctas = comm_ctas_of(plan.push_ctas, context.topology, form);
     if (comm_ctas == 0)
       schedule.workers = std::max(schedule.workers, (kRankWarps + form.cluster_ctas() - 1) / form.cluster_ctas());
-    ctas = comm_ctas + schedule.workers * form.cluster_ctas();
+    ctas = static_cast<int32_t>(round_up(comm_ctas + schedule.workers * form.cluster_ctas(), form.launch_ctas));
+    schedule.workers = (ctas - comm_ctas) / form.cluster_ctas();
     schedule.push_workers = comm_ctas > 0 ? plan.push_ctas : ctas;
     schedule.forward_workers = comm_ctas > 0 ? 1 : ctas;
     const int32_t fit = prepare_tile_kernel(kernel, form) * form.cluster_ctas();
@@ -228,7 +235,7 @@ struct FusedKernel::State {
     call.limits = {.abort_word = reinterpret_cast<uint64_t*>(own_arena + ControlPage::kAbort),
                    .fault = rank.fault,
                    .timeout_ns = rank.timeout_ns,
-                   .op = kFaultOp,
+                   .op = rank.op,
                    .rank = me.value};
   }
 
@@ -299,7 +306,7 @@ FusedParameters FusedKernel::parameters(uint64_t agreed_hash, const FusedOperand
 }
 
 void FusedKernel::launch(FusedParameters& parameters, cudaStream_t stream) const {
-  launch_tile_kernel(state_->kernel, state_->entry->form, state_->ctas, &parameters, stream);
+  launch_tile_kernel(state_->kernel, state_->entry->form, state_->ctas, &parameters, stream, state_->plan.is_early);
 }
 
 void FusedKernel::launch(uint64_t agreed_hash, const FusedOperands& operands, cudaStream_t stream) const {

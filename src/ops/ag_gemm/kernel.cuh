@@ -12,11 +12,11 @@
 #include "device/tile/gemm_kernel.cuh"
 #include "ops/ag_gemm/device_copy.cuh"
 #include "ops/ag_gemm/device_parameters.cuh"
+#include "ops/ag_gemm/device_roles.h"
 
 namespace tilewire::ag_gemm {
 
-// Roles in fault records.
-constexpr int32_t kCallRole = 1, kComputeRole = 2, kPushRole = 3, kForwardRole = 4, kSendRole = 5;
+constexpr uint32_t kTilePauseNs = 30;
 
 template <class Element>
 class BiasEpilogue {
@@ -42,7 +42,7 @@ TILEWIRE_DEVICE void run_call_warp(const FusedParameters& p, const CallSpace& sp
   run_call(space, DrainRole(p.schedule), static_cast<int32_t>(gridDim.x), p.schedule.own_in_user, kCallRole);
 }
 TILEWIRE_DEVICE void run_send_warp(const FusedParameters& p, const CallSpace& space) {
-  CallGate gate(space, kSendRole);
+  CallGate gate(space, kSendRole, kRankPauseNs);
   CommandPoster ring(space, Ring::send);
   run_signals(space, gate, SendRole(p.schedule), [&](const SendWork& w) { ring.post(gate.waiter(), w.command); });
 }
@@ -144,7 +144,7 @@ TILEWIRE_DEVICE void run_compute_cta(const FusedParameters& p, const CallSpace& 
                          p.b,
                          p.d,
                          p.schedule.grid.tiles() > 0 ? p.schedule.columns.weights : 0};
-  run_gemm_roles<Config>(shared, maps, ComputeRole(p.schedule, worker), CallGate(space, kComputeRole),
+  run_gemm_roles<Config>(shared, maps, ComputeRole(p.schedule, worker), CallGate(space, kComputeRole, kTilePauseNs),
                          p.stages_per_tile, BiasEpilogue<typename Config::Element>(p.bias, p.schedule.columns),
                          Beside<Form>(p, space, shared));
 }
@@ -153,6 +153,8 @@ template <class Config>
 __global__ void __launch_bounds__(kGemmThreads, 1) fused_kernel(const __grid_constant__ FusedParameters p) {
   static_assert(CopyRing::kSharedBytes <= FormPlan<typename Config::Form>::kSharedBytes);
   extern __shared__ __align__(1024) uint8_t memory[];
+  ptx::let_next_grid_start();
+  ptx::wait_for_earlier_grids();
   const CallSpace space(p.schedule.frame, p.call);
   if (static_cast<int32_t>(blockIdx.x) < p.comm_ctas) {
     run_comm_cta(p, space, memory);
