@@ -23,6 +23,7 @@ CudaDevice::CudaDevice(int ordinal, const CudaDriver& driver)
   allocation_.allocFlags.gpuDirectRDMACapable =
       has(CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED) ? 1 : 0;
   has_dma_buf_ = has(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
+  sms_ = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   find_page_bytes();
   check(driver_.context_retain(&context_, device_),
         {.name = "cuDevicePrimaryCtxRetain", .purpose = "make a context on the GPU", .where = where});
@@ -58,14 +59,26 @@ void CudaDevice::check_usable(const std::string& where) const {
                .advice = "create a communicator in the child, and use spawn instead of fork: CUDA cannot be forked"});
 }
 
-bool CudaDevice::has(CUdevice_attribute attribute) const {
+int CudaDevice::count(const CudaDriver& driver) {
+  int devices = 0;
+  check_result(driver, driver.init(0), {.name = "cuInit", .purpose = "start CUDA"});
+  check_result(driver, driver.device_count(&devices), {.name = "cuDeviceGetCount", .purpose = "count the GPUs"});
+  if (devices > 0) return devices;
+  throw Error(ErrorKind::unavailable, {.what = "CUDA can see no GPU",
+                                       .where = "",
+                                       .values = "0 devices",
+                                       .limit = "",
+                                       .advice = "look at CUDA_VISIBLE_DEVICES and nvidia-smi, or use CPU ranks"});
+}
+
+int CudaDevice::attribute(CUdevice_attribute attribute) const {
   int value = 0;
   check(driver_.device_attribute(&value, attribute, device_),
         {.name = "cuDeviceGetAttribute",
          .purpose = "ask what the GPU can do",
          .where = device_text(ordinal_),
          .values = fmt::format("attribute {}", static_cast<int>(attribute))});
-  return value != 0;
+  return value;
 }
 
 void CudaDevice::check_can_share() const {
@@ -113,10 +126,26 @@ void CudaDevice::zero(CUdeviceptr at, int64_t bytes, const std::string& where) c
                                                                         .purpose = "zero new memory",
                                                                         .where = where,
                                                                         .values = fmt::format("{} bytes", bytes)});
-  check(driver_.stream_synchronize(stream_), {.name = "cuStreamSynchronize",
-                                              .purpose = "zero new memory",
-                                              .where = where,
-                                              .values = fmt::format("{} bytes", bytes)});
+  finish_stream("zero new memory", bytes, where);
+}
+
+void CudaDevice::copy_to_gpu(CUdeviceptr to, const void* from, int64_t bytes, const std::string& where) const {
+  const CudaContext current(*this, where);
+  check(driver_.copy_to_gpu(to, from, static_cast<size_t>(bytes), stream_),
+        {.name = "cuMemcpyHtoDAsync", .purpose = "copy to the GPU", .where = where});
+  finish_stream("copy to the GPU", bytes, where);
+}
+
+void CudaDevice::copy_to_host(void* to, CUdeviceptr from, int64_t bytes, const std::string& where) const {
+  const CudaContext current(*this, where);
+  check(driver_.copy_to_host(to, from, static_cast<size_t>(bytes), stream_),
+        {.name = "cuMemcpyDtoHAsync", .purpose = "copy from the GPU", .where = where});
+  finish_stream("copy from the GPU", bytes, where);
+}
+
+void CudaDevice::finish_stream(const std::string& purpose, int64_t bytes, const std::string& where) const {
+  check(driver_.stream_synchronize(stream_),
+        {.name = "cuStreamSynchronize", .purpose = purpose, .where = where, .values = fmt::format("{} bytes", bytes)});
 }
 
 void CudaDevice::check(CUresult result, CudaCall call) const {

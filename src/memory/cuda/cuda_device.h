@@ -22,6 +22,9 @@ class CudaDevice {
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
 
+  // GPUs that this process can see. Throws Error(unavailable) when there is none.
+  static int count(const CudaDriver& driver);
+
   const CudaDriver& driver() const { return driver_; }
   int ordinal() const { return ordinal_; }
   // False in a forked child.
@@ -36,17 +39,23 @@ class CudaDevice {
   // Whether network cards may reach that memory, and whether a dma-buf is the way to it.
   bool has_rdma() const { return allocation_.allocFlags.gpuDirectRDMACapable != 0; }
   bool has_dma_buf() const { return has_dma_buf_; }
+  int32_t sms() const { return sms_; }
 
   // Throws Error(unavailable) when kernels of this GPU cannot reach memory of device `other`.
   void check_reach(int other, const std::string& where) const;
   // Zeroes memory of this GPU, on a stream of its own: waits for no kernel of the user. Needs no CudaContext.
   void zero(CUdeviceptr at, int64_t bytes, const std::string& where) const;
+  // `bytes` of this GPU's memory to or from the host, on that stream too. They need no CudaContext either.
+  void copy_to_gpu(CUdeviceptr to, const void* from, int64_t bytes, const std::string& where) const;
+  void copy_to_host(void* to, CUdeviceptr from, int64_t bytes, const std::string& where) const;
   // As check_result; the error of memory that has run out says how much there is.
   void check(CUresult result, CudaCall call) const;
 
  private:
   friend class CudaContext;
-  bool has(CUdevice_attribute attribute) const;
+  int attribute(CUdevice_attribute attribute) const;
+  bool has(CUdevice_attribute which) const { return attribute(which) != 0; }
+  void finish_stream(const std::string& purpose, int64_t bytes, const std::string& where) const;
   void check_can_share() const;
   void find_page_bytes();
   void give_back() noexcept;
@@ -60,6 +69,7 @@ class CudaDevice {
   CUmemAllocationProp allocation_{};
   int64_t page_bytes_ = 0;
   bool has_dma_buf_ = false;
+  int32_t sms_ = 0;
 };
 
 // The device's context is current for this thread as long as the object lives; then the one before is again.

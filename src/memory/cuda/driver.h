@@ -25,6 +25,10 @@ namespace tilewire {
   X(context_push, cuCtxPushCurrent)                            \
   X(context_pop, cuCtxPopCurrent)                              \
   X(memory_info, cuMemGetInfo)                                 \
+  X(memory_alloc, cuMemAlloc)                                  \
+  X(memory_free, cuMemFree)                                    \
+  X(copy_to_gpu, cuMemcpyHtoDAsync)                            \
+  X(copy_to_host, cuMemcpyDtoHAsync)                           \
   X(granularity, cuMemGetAllocationGranularity)                \
   X(address_reserve, cuMemAddressReserve)                      \
   X(address_free, cuMemAddressFree)                            \
@@ -40,6 +44,12 @@ namespace tilewire {
   X(stream_create, cuStreamCreate)                             \
   X(stream_destroy, cuStreamDestroy)                           \
   X(stream_synchronize, cuStreamSynchronize)                   \
+  X(stream_wait_event, cuStreamWaitEvent)                      \
+  X(stream_is_capturing, cuStreamIsCapturing)                  \
+  X(event_create, cuEventCreate)                               \
+  X(event_destroy, cuEventDestroy)                             \
+  X(event_record, cuEventRecord)                               \
+  X(event_query, cuEventQuery)                                 \
   X(set_bytes, cuMemsetD8Async)                                \
   X(host_alloc, cuMemHostAlloc)                                \
   X(host_free, cuMemFreeHost)                                  \

@@ -53,6 +53,8 @@ struct State {
   std::map<int, int> retained;  // contexts, by device
   int64_t pushed = 0;
   int64_t streams = 0;
+  int64_t events = 0;
+  std::map<CUdeviceptr, size_t> plain;  // memory that is not shared
   std::map<void*, size_t> pinned;
   std::map<void*, size_t> registered;
   int64_t calls_to_failure = 0;
@@ -132,6 +134,7 @@ CUresult fake_device_count(int* count) {
 CUresult fake_device_attribute(int* value, CUdevice_attribute attribute, CUdevice) {
   FAKE_CALL("cuDeviceGetAttribute");
   switch (attribute) {
+    case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = s.config.sms; break;
     case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: *value = s.config.has_mapping; break;
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: *value = s.config.has_descriptors; break;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: *value = s.config.has_rdma; break;
@@ -375,6 +378,69 @@ CUresult fake_set_bytes(CUdeviceptr at, unsigned char value, size_t bytes, CUstr
   return CUDA_SUCCESS;
 }
 
+CUresult fake_stream_wait_event(CUstream, CUevent event, unsigned int) {
+  FAKE_CALL("cuStreamWaitEvent");
+  return event != nullptr ? CUDA_SUCCESS : broken(s, CUDA_ERROR_INVALID_HANDLE);
+}
+CUresult fake_stream_is_capturing(CUstream, CUstreamCaptureStatus* status) {
+  FAKE_CALL("cuStreamIsCapturing");
+  *status = CU_STREAM_CAPTURE_STATUS_NONE;
+  return CUDA_SUCCESS;
+}
+CUresult fake_event_create(CUevent* event, unsigned int) {
+  FAKE_CALL("cuEventCreate");
+  if (contexts_here == 0) return broken(s, CUDA_ERROR_INVALID_CONTEXT);
+  ++s.events;
+  *event = std::bit_cast<CUevent>(intptr_t{78});
+  return CUDA_SUCCESS;
+}
+CUresult fake_event_destroy(CUevent) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  --s.events;
+  return CUDA_SUCCESS;
+}
+CUresult fake_event_record(CUevent event, CUstream) {
+  FAKE_CALL("cuEventRecord");
+  return event != nullptr ? CUDA_SUCCESS : broken(s, CUDA_ERROR_INVALID_HANDLE);
+}
+CUresult fake_event_query(CUevent event) {
+  FAKE_CALL("cuEventQuery");
+  return event != nullptr ? CUDA_SUCCESS : broken(s, CUDA_ERROR_INVALID_HANDLE);
+}
+
+CUresult fake_memory_alloc(CUdeviceptr* at, size_t bytes) {
+  FAKE_CALL("cuMemAlloc");
+  if (contexts_here == 0) return broken(s, CUDA_ERROR_INVALID_CONTEXT);
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+  std::memset(memory, 0xEE, bytes);
+  *at = reinterpret_cast<CUdeviceptr>(memory);
+  s.plain[*at] = bytes;
+  return CUDA_SUCCESS;
+}
+CUresult fake_memory_free(CUdeviceptr at) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  const auto plain = s.plain.find(at);
+  if (contexts_here == 0 || plain == s.plain.end()) return broken(s, CUDA_ERROR_INVALID_VALUE);
+  munmap(pointer(at), plain->second);
+  s.plain.erase(plain);
+  return CUDA_SUCCESS;
+}
+CUresult fake_copy_to_gpu(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
+  FAKE_CALL("cuMemcpyHtoDAsync");
+  if (contexts_here == 0 || stream == nullptr) return broken(s, CUDA_ERROR_INVALID_CONTEXT);
+  std::memcpy(pointer(to), from, bytes);
+  return CUDA_SUCCESS;
+}
+CUresult fake_copy_to_host(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  FAKE_CALL("cuMemcpyDtoHAsync");
+  if (contexts_here == 0 || stream == nullptr) return broken(s, CUDA_ERROR_INVALID_CONTEXT);
+  std::memcpy(to, pointer(from), bytes);
+  return CUDA_SUCCESS;
+}
+
 CUresult fake_host_alloc(void** at, size_t bytes, unsigned int) {
   FAKE_CALL("cuMemHostAlloc");
   if (contexts_here == 0) return broken(s, CUDA_ERROR_INVALID_CONTEXT);
@@ -418,7 +484,7 @@ struct Live {
   int64_t count;
 };
 
-std::array<Live, 8> live_objects(const State& s) {
+std::array<Live, 10> live_objects(const State& s) {
   int64_t contexts = 0;
   for (const auto& [device, count] : s.retained) contexts += count;
   return {Live{"address ranges", std::ssize(s.spaces)},
@@ -427,6 +493,8 @@ std::array<Live, 8> live_objects(const State& s) {
           Live{"retained contexts", contexts},
           Live{"pushed contexts", s.pushed},
           Live{"streams", s.streams},
+          Live{"events", s.events},
+          Live{"plain memory", std::ssize(s.plain)},
           Live{"pinned ranges", std::ssize(s.pinned)},
           Live{"registered ranges", std::ssize(s.registered)}};
 }
@@ -453,9 +521,10 @@ void FakeGpu::start(const FakeGpuConfig& config) {
   s.handles.clear();
   s.spaces.clear();
   s.retained.clear();
+  s.plain.clear();
   s.pinned.clear();
   s.registered.clear();
-  s.used_bytes = s.pushed = s.streams = s.broken_rules = s.calls_to_failure = 0;
+  s.used_bytes = s.pushed = s.streams = s.events = s.broken_rules = s.calls_to_failure = 0;
   s.failed.clear();
   contexts_here = 0;
 }

@@ -1,6 +1,7 @@
 // Tests only: a CUDA driver over memory files of the host, so that GPU memory is tried where no GPU is. Addresses are
 // host addresses, which a test may touch; descriptors travel between processes as real ones do. It is strict: pages,
-// sizes, current contexts and leftover objects are checked as the real one checks them, and more.
+// sizes, current contexts and leftover objects are checked as the real one checks them, and more. Nothing takes time:
+// what is put into a stream is done.
 //
 // Thread-safety: the driver's functions from any thread; the rest while none of them runs.
 #pragma once
@@ -14,6 +15,7 @@ namespace tilewire {
 
 struct FakeGpuConfig {
   int devices = 2;
+  int sms = 132;
   int64_t page_bytes = int64_t{2} << 20;
   int64_t memory_bytes = int64_t{1} << 30;  // of all devices together
   bool can_access_peers = true;

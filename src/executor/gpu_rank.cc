@@ -1,0 +1,151 @@
+#include "executor/gpu_rank.h"
+
+#include <fmt/format.h>
+#include <tilewire/error.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <utility>
+
+#include "memory/cuda/cuda_arena.h"
+#include "memory/cuda/cuda_device.h"
+#include "memory/cuda/pinned_memory.h"
+
+namespace tilewire {
+namespace {
+
+class CudaRank final : public GpuRank {
+ public:
+  CudaRank(const GpuPlace& place, const CudaDriver& driver)
+      : where_(fmt::format("rank {}", place.rank.value)),
+        device_(std::make_shared<const CudaDevice>(ordinal_of(place, driver), driver)),
+        sms_(place.sms > 0 ? static_cast<int32_t>(place.sms) : device_->sms()) {
+    if (sms_ <= device_->sms()) return;
+    throw Error(ErrorKind::invalid_argument, {.what = "the GPU has fewer SMs than this rank may take",
+                                              .where = where_,
+                                              .values = fmt::format("sms = {}", sms_),
+                                              .limit = fmt::format("{} on device {}", device_->sms(), device()),
+                                              .advice = "lower TILEWIRE_SMS, or leave it out for all of them"});
+  }
+  ~CudaRank() override { close(); }
+
+  int32_t device() const override { return device_->ordinal(); }
+  int32_t sms() const override { return sms_; }
+
+  std::unique_ptr<Arena> make_arena(const ArenaConfig& config) override {
+    auto arena = std::make_unique<CudaArena>(device_, config);
+    arena_ = arena.get();
+    return arena;
+  }
+
+  void start(Epoch last) override {
+    fault_ = PinnedMemory::make(device_, sizeof(FaultRecord), where_, "record of faults");
+    const CudaContext current(*device_, where_);
+    check(device_->driver().memory_alloc(&state_, sizeof(DeviceRankState)), "cuMemAlloc", "make the state of a rank");
+    DeviceRankState state;
+    state.epoch = last;
+    device_->copy_to_gpu(state_, &state, sizeof(state), where_);
+    check(device_->driver().event_create(&last_call_, CU_EVENT_DISABLE_TIMING), "cuEventCreate", "make an event");
+  }
+
+  CommandRing make_ring(int32_t number, uint32_t entries) override {
+    const auto memory = std::make_shared<PinnedMemory>(PinnedMemory::make(
+        device_, static_cast<int64_t>(RingMemory::bytes(entries)), where_, fmt::format("ring {}", number)));
+    rings_[number] = RingMemory::at(memory->on_gpu(), entries);
+    return CommandRing(entries, std::shared_ptr<void>(memory, memory->host()));
+  }
+
+  DeviceRank device_rank(uint64_t timeout_ns) const override {
+    DeviceRank rank;
+    std::copy(rings_, rings_ + kRings, rank.rings);
+    rank.arrivals = rings_[kArrivalRing];
+    const int32_t ranks = arena_->layout().flags.ranks;
+    for (int32_t r = 0; r < ranks; ++r) rank.arenas.push_back(arena_->peer(Rank{r}));
+    rank.state = std::bit_cast<DeviceRankState*>(state_);
+    rank.fault = reinterpret_cast<FaultRecord*>(fault_.on_gpu());
+    rank.timeout_ns = timeout_ns;
+    rank.control_page = arena_->control_on_gpu();
+    return rank;
+  }
+
+  const FaultRecord& fault() const override { return *reinterpret_cast<const FaultRecord*>(fault_.host()); }
+
+  bool has_given_up() const override {
+    uint64_t word = 0;
+    device_->copy_to_host(&word, std::bit_cast<CUdeviceptr>(arena_->base() + ControlPage::kAbort), sizeof(word),
+                          where_);
+    return word != 0;
+  }
+
+  void with_context(const std::function<void()>& f) const override {
+    const CudaContext current(*device_, where_);
+    f();
+  }
+  bool is_capturing(void* stream) const override {
+    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+    const CudaContext current(*device_, where_);
+    check(device_->driver().stream_is_capturing(static_cast<CUstream>(stream), &status), "cuStreamIsCapturing",
+          "ask whether the stream is captured");
+    return status != CU_STREAM_CAPTURE_STATUS_NONE;
+  }
+  void before_launch(void* stream) override {
+    if (!has_launched_ || stream == last_stream_) return;
+    const CudaContext current(*device_, where_);
+    check(device_->driver().stream_wait_event(static_cast<CUstream>(stream), last_call_, 0), "cuStreamWaitEvent",
+          "put a call behind the one before");
+  }
+  void after_launch(void* stream) override {
+    const CudaContext current(*device_, where_);
+    check(device_->driver().event_record(last_call_, static_cast<CUstream>(stream)), "cuEventRecord",
+          "mark the end of a call");
+    has_launched_ = true;
+    last_stream_ = stream;
+  }
+  bool is_idle() const override {
+    if (!has_launched_ || !device_->is_usable()) return true;
+    const CudaContext current(*device_, where_);
+    const CUresult result = device_->driver().event_query(last_call_);
+    if (result == CUDA_ERROR_NOT_READY) return false;
+    check(result, "cuEventQuery", "ask whether a call has ended");
+    return true;
+  }
+
+  void close() noexcept override {
+    if (device_->is_usable()) {
+      const CudaContext current(*device_);
+      if (last_call_ != nullptr) device_->driver().event_destroy(last_call_);
+      if (state_ != 0) device_->driver().memory_free(state_);
+    }
+    last_call_ = nullptr;
+    state_ = 0;
+    has_launched_ = false;
+  }
+
+ private:
+  static int ordinal_of(const GpuPlace& place, const CudaDriver& driver) {
+    return place.device >= 0 ? static_cast<int>(place.device) : place.on_host % CudaDevice::count(driver);
+  }
+  void check(CUresult result, const char* name, const char* purpose) const {
+    device_->check(result, {.name = name, .purpose = purpose, .where = where_});
+  }
+
+  std::string where_;
+  std::shared_ptr<const CudaDevice> device_;
+  int32_t sms_;
+  CudaArena* arena_ = nullptr;  // the session's
+  PinnedMemory fault_;
+  CUdeviceptr state_ = 0;
+  RingMemory rings_[kRings + 1];  // as kernels reach them
+  CUevent last_call_ = nullptr;
+  std::atomic<bool> has_launched_{false};
+  void* last_stream_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<GpuRank> open_gpu_rank(const GpuPlace& place, const CudaDriver* driver) {
+  return std::make_unique<CudaRank>(place, driver != nullptr ? *driver : cuda_driver());
+}
+
+}  // namespace tilewire

@@ -1,0 +1,65 @@
+// What a rank on a GPU has beside its arena, for all calls of its communicator: the GPU, the state from which kernels
+// take their epochs, the record in which they say what went wrong, and the order of the streams on which calls come.
+//
+// No CUDA header is needed to use this one. Thread-safety: fault(), is_idle() and has_given_up() from any thread before close();
+// everything else by one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "base/ids.h"
+#include "device/comm/device_rank.h"
+#include "memory/arena.h"
+#include "transport/command_queue.h"
+
+namespace tilewire {
+
+struct CudaDriver;
+
+struct GpuPlace {
+  Rank rank;
+  int64_t device = -1;  // number of the GPU; -1: `on_host` modulo their number
+  int32_t on_host = 0;  // place of the rank among those of its host
+  int64_t sms = 0;      // that its kernels may take; 0: all
+};
+
+class GpuRank {
+ public:
+  virtual ~GpuRank() = default;
+
+  virtual int32_t device() const = 0;
+  virtual int32_t sms() const = 0;
+  virtual std::unique_ptr<Arena> make_arena(const ArenaConfig& config) = 0;
+  // Once, behind make_arena(): the next call gets the epoch behind `last`.
+  virtual void start(Epoch last) = 0;
+  // A ring that kernels reach too, with its place in DeviceRank: that of a Ring, or kArrivalRing.
+  virtual CommandRing make_ring(int32_t number, uint32_t entries) = 0;
+  static constexpr int32_t kArrivalRing = kRings;
+  // For kernels; `timeout_ns` of each wait. Peers must have been mapped. The arena must live.
+  virtual DeviceRank device_rank(uint64_t timeout_ns) const = 0;
+  // Written by kernels at any time, see its `state`.
+  virtual const FaultRecord& fault() const = 0;
+  // Whether a kernel of this rank has given up, or was told to by one of its node. Copies from the GPU.
+  virtual bool has_given_up() const = 0;
+
+  // With the GPU's context current, as kernels need it.
+  virtual void with_context(const std::function<void()>& f) const = 0;
+  // `stream` is a cudaStream_t. Calls on different streams follow each other in the order in which they were put there.
+  virtual bool is_capturing(void* stream) const = 0;
+  virtual void before_launch(void* stream) = 0;
+  virtual void after_launch(void* stream) = 0;
+  // Whether all calls that were launched have ended, but for replays of graphs.
+  virtual bool is_idle() const = 0;
+
+  // When no kernel of the rank runs any more. Idempotent.
+  virtual void close() noexcept = 0;
+};
+
+// Throws Error(unavailable) without a GPU or a driver, or where Tilewire was built without CUDA; Error(invalid_argument)
+// for a number of SMs that the GPU does not have. `driver`: nullptr for that of this process.
+std::unique_ptr<GpuRank> open_gpu_rank(const GpuPlace& place, const CudaDriver* driver);
+
+}  // namespace tilewire

@@ -1,0 +1,112 @@
+#include "executor/kernel_faults.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+
+#include "schedule/word_text.h"
+#include "transport/bootstrap/call_ledger.h"
+
+namespace tilewire {
+namespace {
+
+constexpr std::chrono::milliseconds kLook{3};
+constexpr const char* const kNoFamilies[kWordFamilies] = {};
+
+std::string name_of(const FaultRecord& record, const FlagLayout& flags, const KernelNames& names) {
+  if (record.word >= kRingTailWord) return fmt::format("room in command ring {}", record.word - kRingTailWord);
+  if (record.word >= kFinishedWord) return fmt::format("CTA {} to finish", record.word - kFinishedWord);
+  const char* const* families = names.family_names != nullptr ? names.family_names : kNoFamilies;
+  return word_text(flags, static_cast<uint32_t>(record.word), families);
+}
+
+std::string role_of(const FaultRecord& record, const KernelNames& names) {
+  const auto role = static_cast<size_t>(record.role);
+  return record.role >= 0 && role < names.roles.size() ? names.roles[role] : fmt::format("number {}", record.role);
+}
+
+}  // namespace
+
+bool has_fault(const FaultRecord& record) {
+  return std::atomic_ref(const_cast<uint64_t&>(record.state)).load(std::memory_order_acquire) == FaultRecord::kComplete;
+}
+
+int32_t KernelFaults::add_op(const KernelNames& names) {
+  const std::lock_guard lock(mutex_);
+  for (size_t op = 0; op < ops_.size(); ++op) {
+    if (ops_[op].op == names.op) return static_cast<int32_t>(op);
+  }
+  ops_.push_back(names);
+  return static_cast<int32_t>(ops_.size()) - 1;
+}
+
+void KernelFaults::add_text(uint64_t agreed_hash, const std::string& text) {
+  const std::lock_guard lock(mutex_);
+  if (texts_.size() >= kMostTexts) texts_.clear();
+  texts_.emplace(agreed_hash, text);
+}
+
+std::string KernelFaults::text_of(uint64_t agreed_hash) const {
+  const auto found = texts_.find(agreed_hash);
+  return found != texts_.end() ? found->second : fmt::format("a call of hash {:016x}", agreed_hash);
+}
+
+// The kernel compares what the ranks agreed on, and where that is the same the number of the call.
+std::string KernelFaults::mismatch(const FaultRecord& record, const KernelNames& names) const {
+  const Rank peer{static_cast<int32_t>(record.word)};
+  const bool differs_in_number = record.expected == record.epoch;
+  const auto side = [&](uint64_t value) {
+    return differs_in_number ? fmt::format("{}, its call number {}", names.op, value) : text_of(value);
+  };
+  return mismatch_text(record.epoch, {rank_, side(record.expected)}, {peer, side(record.seen)}, names.mismatch_advice);
+}
+
+Error KernelFaults::error(const FaultRecord& record, const FlagLayout& flags) const {
+  const std::lock_guard lock(mutex_);
+  const auto op = static_cast<size_t>(record.op);
+  KernelNames names;
+  if (record.op >= 0 && op < ops_.size()) names = ops_[op];
+  const std::string site =
+      fmt::format("{}, epoch {}, role {}, CTA {}", names.op, record.epoch, role_of(record, names), record.cta);
+  switch (record.kind) {
+    case FaultKind::mismatch: return Error(ErrorKind::mismatch, {.what = mismatch(record, names)});
+    case FaultKind::busy:
+      return Error(ErrorKind::invalid_argument,
+                   {.what = fmt::format("rank {} ran two calls of one communicator at once [{}]", rank_.value, site),
+                    .advice = "replay graphs on one stream, and make other calls on that stream too"});
+    case FaultKind::deadline: break;
+  }
+  return Error(ErrorKind::deadline,
+               {.what = fmt::format("rank {} waited {:.3g} s for {} to reach epoch {} (seen {}) [{}]", rank_.value,
+                                    deadline_s_, name_of(record, flags, names), record.expected, record.seen, site)});
+}
+
+FaultWatch::FaultWatch(const FaultRecord& record, std::function<void(const FaultRecord&)> tell)
+    : record_(record), tell_(std::move(tell)), thread_([this] { watch(); }) {}
+
+FaultWatch::~FaultWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+  }
+  ends_.notify_one();
+  thread_.join();
+}
+
+bool FaultWatch::look() {
+  if (!has_fault(record_)) return false;
+  tell_(record_);
+  return true;
+}
+
+void FaultWatch::watch() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const bool is_last = is_ending_;
+    if (look() || is_last) return;
+    ends_.wait_for(lock, kLook, [this] { return is_ending_; });
+  }
+}
+
+}  // namespace tilewire

@@ -1,0 +1,79 @@
+// What kernels of GPU ranks leave in their fault record, as errors: the numbers of a record get their names here.
+#pragma once
+
+#include <tilewire/error.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/ids.h"
+#include "device/sync/fault_record.h"
+#include "schedule/arena_layout.h"
+
+namespace tilewire {
+
+// Of the kernels of one op; all of static storage.
+struct KernelNames {
+  const char* op = "a kernel";
+  const char* mismatch_advice = "";
+  std::span<const char* const> roles{};       // by the number that a record has
+  const char* const* family_names = nullptr;  // kWordFamilies of them
+};
+
+// Thread-safety: all from any thread.
+class KernelFaults {
+ public:
+  KernelFaults(Rank rank, double deadline_s) : rank_(rank), deadline_s_(deadline_s) {}
+
+  // The number of the op in its records.
+  int32_t add_op(const KernelNames& names);
+  // What calls of this hash are, for mismatches. So many are kept; then all are forgotten.
+  void add_text(uint64_t agreed_hash, const std::string& text);
+  static constexpr size_t kMostTexts = 1024;
+
+  // The error that all ranks get: what failed, where, which word, what was expected and seen.
+  Error error(const FaultRecord& record, const FlagLayout& flags) const;
+
+ private:
+  std::string text_of(uint64_t agreed_hash) const;
+  std::string mismatch(const FaultRecord& record, const KernelNames& names) const;
+
+  Rank rank_;
+  double deadline_s_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<KernelNames> ops_;
+  std::map<uint64_t, std::string> texts_;
+};
+
+// Looks at a record, some hundred times a second, from construction to destruction and then once more, and tells what
+// it finds, once.
+class FaultWatch {
+ public:
+  FaultWatch(const FaultRecord& record, std::function<void(const FaultRecord&)> tell);
+  ~FaultWatch();
+  FaultWatch(const FaultWatch&) = delete;
+  FaultWatch& operator=(const FaultWatch&) = delete;
+
+ private:
+  bool look();
+  void watch();
+
+  const FaultRecord& record_;
+  std::function<void(const FaultRecord&)> tell_;
+  std::mutex mutex_;
+  std::condition_variable ends_;
+  bool is_ending_ = false;
+  std::thread thread_;
+};
+
+// Whether the record is complete; then its fields may be read.
+bool has_fault(const FaultRecord& record);
+
+}  // namespace tilewire
