@@ -21,6 +21,7 @@ struct Cooperative128x256 {
   static constexpr int32_t kBoxCols = 64;  // columns that the epilogue stores at once: 64 or 32
   static constexpr int32_t kExposedClocks = 2600;
   static constexpr double kTraffic = 1.0;
+  static constexpr double kBusyTraffic = 1.0;
   static constexpr int32_t kSpareBytes = 0;  // of shared memory, for whom works beside the tiles
 };
 
@@ -32,6 +33,7 @@ struct PingPong128x192 {
   static constexpr int32_t kBoxCols = 32;
   static constexpr int32_t kExposedClocks = 550;
   static constexpr double kTraffic = 1.0;
+  static constexpr double kBusyTraffic = 1.0;
   static constexpr int32_t kSpareBytes = 0;
 };
 
@@ -43,6 +45,7 @@ struct PingPong128x128 {
   static constexpr int32_t kBoxCols = 64;
   static constexpr int32_t kExposedClocks = 550;
   static constexpr double kTraffic = 1.04;
+  static constexpr double kBusyTraffic = 1.04;
   static constexpr int32_t kSpareBytes = 0;
 };
 
@@ -53,7 +56,8 @@ struct PingPong64x128 {
   static constexpr bool kIsPingPong = true;
   static constexpr int32_t kBoxCols = 64;
   static constexpr int32_t kExposedClocks = 550;
-  static constexpr double kTraffic = 1.9;  // loads for itself alone: with all SMs at work the cache cannot give more
+  static constexpr double kTraffic = 2.1;
+  static constexpr double kBusyTraffic = 3.7;
   static constexpr int32_t kSpareBytes = 0;
 };
 
@@ -124,7 +128,9 @@ struct FormNumbers {
   int32_t box_cols;
   int32_t shared_bytes;
   int32_t exposed_clocks;  // of a tile, that no other work hides
-  double traffic;          // what reading more bytes a flop costs
+  // What reading more bytes a flop costs: when each SM has one tile, and when all have many and the cache is asked for
+  // operands by all of them all the time (about 25 bytes a clock and SM is what it gives then).
+  double traffic, busy_traffic;
 
   constexpr int32_t cluster_ctas() const { return cluster_row_tiles * cluster_col_tiles; }
   constexpr int32_t work_rows() const { return rows * cluster_row_tiles; }  // of the tiles of a cluster together
@@ -136,15 +142,16 @@ constexpr FormNumbers form_numbers() {
   using Plan = FormPlan<Form>;
   // Kernels that share a GPU take SMs in pairs, or what is left to one of them could not hold its clusters.
   const int32_t launch_ctas = Form::kSpareBytes > 0 && Plan::kClusterCtas < 2 ? 2 : Plan::kClusterCtas;
-  return {Form::kName,   Form::kRows,        Form::kCols,          Plan::kClusterRowTiles, Plan::kClusterColTiles,
-          launch_ctas,   Form::kBoxCols,     Plan::kSharedBytes,   Form::kExposedClocks,   Form::kTraffic};
+  return {Form::kName,       Form::kRows,    Form::kCols,        Plan::kClusterRowTiles, Plan::kClusterColTiles,
+          launch_ctas,       Form::kBoxCols, Plan::kSharedBytes, Form::kExposedClocks,   Form::kTraffic,
+          Form::kBusyTraffic};
 }
 
 // Clocks of one tile on its SM: its matrix work (4096 flop a clock) and what it exposes.
-constexpr double tile_clocks(const FormNumbers& form, int64_t depth) {
+constexpr double tile_clocks(const FormNumbers& form, int64_t depth, bool is_busy) {
   const int64_t steps = (depth + kStageDepth - 1) / kStageDepth;
   const double step_clocks = 2.0 * form.rows * form.cols * kStageDepth / 4096;
-  return static_cast<double>(steps) * step_clocks * form.traffic + form.exposed_clocks;
+  return static_cast<double>(steps) * step_clocks * (is_busy ? form.busy_traffic : form.traffic) + form.exposed_clocks;
 }
 
 // Clocks that the busiest SM needs by the two-term model: its rounds of tiles.
@@ -153,7 +160,7 @@ constexpr double model_clocks(const FormNumbers& form, int64_t rows, int64_t col
   const int64_t col_works = (cols + form.work_cols() - 1) / form.work_cols();
   const int64_t workers = sms / form.cluster_ctas() > 0 ? sms / form.cluster_ctas() : 1;
   const int64_t rounds = (row_works * col_works + workers - 1) / workers;
-  return static_cast<double>(rounds) * tile_clocks(form, depth);
+  return static_cast<double>(rounds) * tile_clocks(form, depth, rounds > 1);
 }
 
 }  // namespace tilewire

@@ -122,15 +122,16 @@ double gather_s(const Problem& problem, const Topology& topology, const Machine&
 double fused_clocks(const FormNumbers& form, const Problem& problem, int64_t cols, int32_t sms, double gather_s) {
   constexpr double kClocksPerS = 1.7e9;
   return std::max(model_clocks(form, problem.total_rows(), cols, problem.k, sms),
-                  gather_s * kClocksPerS + tile_clocks(form, problem.k));
+                  gather_s * kClocksPerS + tile_clocks(form, problem.k, false));
 }
 
 // Row blocks that are walked together. Few: how soon the rows are here counts for more than how often b is read, unless
 // it is read from memory each time.
-int32_t raster_rows(int64_t b_bytes, const Topology& topology) {
+int32_t raster_rows(const Problem& problem, int64_t cols, const Topology& topology, int32_t tile_rows) {
   constexpr int64_t kCacheBytes = int64_t{24} << 20;  // what b may have of the cache
   if (topology.ranks == 1) return 8;
-  return b_bytes <= kCacheBytes ? 1 : 4;
+  const int64_t blocks_a_rank = problem.total_rows() / tile_rows / topology.ranks;
+  return problem.k * cols * size_bytes(problem.dtype) <= kCacheBytes || blocks_a_rank < 8 ? 1 : 4;
 }
 
 }  // namespace
@@ -155,7 +156,7 @@ FusedPlan fused_plan(const Problem& problem, const Topology& topology, const Mac
   plan.choice.tile_rows = best->work_rows();
   plan.choice.tile_cols = best->work_cols();
   plan.choice.workers = (sms - comm_ctas_of(push_ctas, topology, *best)) / best->cluster_ctas();
-  plan.choice.raster_rows = raster_rows(problem.k * cols * size_bytes(problem.dtype), topology);
+  plan.choice.raster_rows = raster_rows(problem, cols, topology, plan.choice.tile_rows);
   return plan;
 }
 
