@@ -1,13 +1,15 @@
 # Every target sets up what it needs. Build folders are in build/.
 PYTHON := .venv/bin/python
 DEV := build/dev
+SHELL := bash
 SOAK_MINUTES ?= 10
+export OP
 
 .DEFAULT_GOAL := help
-.PHONY: help setup configure build python demo test lint bench soak asan tsan format clean
+.PHONY: help setup configure build python demo test lint bench gpu-test soak asan tsan format clean
 
 help: ## Show this list
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
 
 setup: ## Install what is missing (Debian or Ubuntu packages, Python packages into .venv)
 	@scripts/setup
@@ -26,9 +28,11 @@ python: configure
 demo: python ## Run every operation on an embedded cluster of 2 nodes x 2 ranks and check every element
 	@.venv/bin/tilewire demo
 
-test: build ## Run all tests but the soaks
-	@ctest --preset dev
-	@$(PYTHON) -m pytest
+test: build ## Run all tests but the soaks; those in Python too when others have failed
+	@failed=; set -o pipefail; \
+	ctest --preset dev | sed -u '/^ *Start *[0-9]*: /d' || failed="the C++ tests"; \
+	$(PYTHON) -m pytest || failed="$${failed:+$$failed and }the Python tests"; \
+	[ -z "$$failed" ] || { echo "make test: failed: $$failed; what is wrong is said above"; exit 1; }
 
 lint: configure ## Check layers, headers, rules, format, clang-tidy, ruff and mypy
 	@scripts/setup --lint
@@ -39,9 +43,14 @@ format: setup ## Lay out the code as lint wants it
 	@.venv/bin/ruff format --quiet
 	@.venv/bin/ruff check --quiet --fix
 
-bench: configure ## Run the benchmarks, each with the bare mechanism beside it
+bench: configure ## Run the benchmarks (OP= for one operation), each with the bare mechanism beside it; those of a GPU where one is
 	@cmake --build $(DEV) --target benches
-	@scripts/run_benches $(DEV)
+	@scripts/run_benches $(DEV) $$(if [ -n "$(OP)" ]; then grep "^$(OP)_" $(DEV)/benches.txt; fi)
+	@if nvidia-smi >/dev/null 2>&1; then cmake --build $(DEV) --target gpu_programs && scripts/run_gpu bench $(DEV); fi
+
+gpu-test: configure ## Run the tests that need a GPU (OP= for one operation) and keep what they found in docs/results
+	@cmake --build $(DEV) --target gpu_programs
+	@scripts/run_gpu test $(DEV)
 
 soak: configure ## Run the long tests, SOAK_MINUTES (10) for each that runs by time
 	@cmake --build $(DEV) --target soak_test

@@ -1,6 +1,7 @@
 # CUDA is found by itself: TILEWIRE_HAS_CUDA says whether the .cu parts are built. TILEWIRE_CUDA=ON makes its absence an
 # error, OFF never looks.
 set(TILEWIRE_HAS_CUDA OFF)
+add_custom_target(gpu_programs)  # tests and benches that need a GPU: all that scripts/run_gpu runs
 set(TILEWIRE_CUDA_MINIMUM 12.9)
 if(NOT TILEWIRE_CUDA STREQUAL "OFF")
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
@@ -69,4 +70,7 @@ function(tilewire_cuda_test name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS})
   add_test(NAME ${name} COMMAND ${name})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "cuda;${ARG_LABELS}" SKIP_RETURN_CODE 77)
+  if("gpu" IN_LIST ARG_LABELS)
+    add_dependencies(gpu_programs ${name})
+  endif()
 endfunction()

@@ -56,7 +56,7 @@ struct PingPong64x128 {
   static constexpr bool kIsPingPong = true;
   static constexpr int32_t kBoxCols = 64;
   static constexpr int32_t kExposedClocks = 550;
-  static constexpr double kTraffic = 2.1;
+  static constexpr double kTraffic = 1.15;
   static constexpr double kBusyTraffic = 3.7;
   static constexpr int32_t kSpareBytes = 0;
 };

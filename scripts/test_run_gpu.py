@@ -1,0 +1,97 @@
+"""run_gpu must keep what each program found, tell which failed, and run nothing without a GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+SCRIPT = Path(__file__).resolve().parent / "run_gpu"
+ROWS = {"rows": [{"bench": "b", "op": "ag_gemm", "shape": "1x1", "ours": 1, "baseline": 2, "ratio": 2.0, "unit": "us"}]}
+TESTS = ["pipeline", "wait", "gemm", "gated_gemm", "cuda_arena", "ag_gemm"]
+
+
+class Machine:
+    """A build folder with programs that do as they are told, and a tool that lists GPUs."""
+
+    def __init__(self, path: Path, gpus: int = 1) -> None:
+        self.path, self.gpus = path, gpus
+        for name in ("build", "bin"):
+            (path / name).mkdir()
+        self.script("bin/nvidia-smi", f"print('\\n'.join(['NVIDIA Test'] * {gpus}))")
+        for name in TESTS:
+            self.script(f"build/{name}_gpu_test", "sys.exit(0)")
+        row = dict(ROWS["rows"][0], baseline_name="x")
+        write = (
+            f"open(sys.argv[-3], 'w').write(json.dumps({{'rows': [dict({row!r}, shape=' '.join(sys.argv[1:-3]))]}}))"
+        )
+        for name in ("gemm_gpu_bench", "link_gpu_bench", "ag_gemm_gpu_bench"):
+            self.script(f"build/{name}", write)
+
+    def script(self, name: str, body: str) -> None:
+        path = self.path / name
+        path.write_text(f"#!{sys.executable}\nimport json, sys\n{body}\n")
+        path.chmod(0o755)
+
+    def run(self, what: str, **more: str) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, "PATH": f"{self.path / 'bin'}:{os.environ['PATH']}", "COMMIT": "abcdef0", **more}
+        environment["RESULTS_DIR"] = str(self.path / "results")
+        return subprocess.run(
+            [sys.executable, SCRIPT, what, self.path / "build"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def rows(self, kind: str) -> list[dict[str, object]]:
+        [path] = (self.path / "results").glob(f"*-abcdef0-gpu_{kind}.json")
+        rows: list[dict[str, object]] = json.loads(path.read_text())["rows"]
+        return rows
+
+
+def test_nothing_runs_without_a_gpu(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, gpus=0)
+    done = machine.run("test")
+    assert done.returncode == 0
+    assert "no GPU is here" in done.stdout
+    assert not (tmp_path / "results").exists()
+
+
+def test_every_test_is_a_row_and_a_failed_one_fails_the_run(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.script("build/wait_gpu_test", "sys.exit(3)")
+    done = machine.run("test")
+    assert done.returncode == 1
+    assert "wait_gpu_test ended with 3" in done.stderr
+    assert {row["shape"]: row["ratio"] for row in machine.rows("test")} == {
+        f"{name}_gpu_test": 0.0 if name == "wait" else 1.0 for name in TESTS
+    }
+    assert "wait_gpu_test" in (tmp_path / "results" / "README.md").read_text()
+
+
+def test_op_runs_one_operation_and_the_rows_of_others_stay(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    assert machine.run("test").returncode == 0
+    machine.script("build/wait_gpu_test", "sys.exit(3)")
+    machine.script("build/ag_gemm_gpu_test", "sys.exit(4)")
+    assert machine.run("test", OP="ag_gemm").returncode == 1
+    ratios = {row["shape"]: row["ratio"] for row in machine.rows("test")}
+    assert ratios["ag_gemm_gpu_test"] == 0.0
+    assert ratios["wait_gpu_test"] == 1.0
+    assert len(ratios) == len(TESTS)
+
+
+def test_an_unknown_op_is_told(tmp_path: Path) -> None:
+    done = Machine(tmp_path).run("bench", OP="nothing")
+    assert done.returncode == 1
+    assert "nothing is known of OP=nothing" in done.stderr
+
+
+def test_what_needs_several_gpus_runs_where_there_are_some(tmp_path: Path) -> None:
+    for gpus in (1, 2):
+        folder = tmp_path / str(gpus)
+        folder.mkdir()
+        machine = Machine(folder, gpus)
+        assert machine.run("bench").returncode == 0
+        assert (["--gpus" in str(row["shape"]) for row in machine.rows("bench")].count(True) > 0) == (gpus == 2)
