@@ -49,6 +49,10 @@
   OPTION(text, fault, "", text_like("a fault script"), own, "faults that the fault transport injects")             \
   /* Work */                                                                                                       \
   OPTION(integer, workers, 0, range(0, 4096), own, "compute threads of a CPU rank; 0: from the number of cores")   \
+  OPTION(text, device, "cpu", one_of("cpu|cuda"), agree, "what ranks are: cores and host memory, or GPUs")         \
+  OPTION(integer, cuda_device, -1, range(-1, 1023), own,                                                           \
+         "GPU of this rank, as CUDA numbers those it can see; -1: in turn for the ranks of a host")                \
+  OPTION(integer, sms, 0, range(0, 4096), own, "SMs that a GPU rank may take, where ranks share a GPU; 0: all")    \
   /* Watching and testing */                                                                                       \
   OPTION(text, log_level, "warn", one_of("error|warn|info|debug"), own, "least severe messages that are logged")   \
   OPTION(text, trace_file, "", text_like("file name"), own,                                                        \

@@ -120,7 +120,7 @@ std::vector<std::string> Communicator::all_gather_bytes(const std::string& mine)
   return all;
 }
 
-void Communicator::check() const { parts_->session->throw_if_dead(); }
+void Communicator::check() const { parts_->session->check(); }
 
 void Communicator::abort(const std::string& why) noexcept {
   try {

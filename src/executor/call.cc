@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "executor/relay.h"
+#include "executor/session_times.h"
 #include "memory/words.h"
 #include "schedule/hash.h"
 
@@ -30,6 +31,7 @@ void run_call_role(RoleContext& context, Role role, Prepare&& prepare) {
 
 Call::Call(Session& session, const char* op, const char* mismatch_advice) : session_(session), guard_(session) {
   session.throw_if_dead();
+  session.look_at_gpu();
   site_.op = op;
   site_.mismatch_advice = mismatch_advice;
   site_.attempt = session.next_attempt();
@@ -116,6 +118,12 @@ void Call::end() {
   session_.control().end_call(site_.attempt);
   state_ = State::ended;
 }
+void Call::await_ready(uint64_t agreed_hash) {
+  const SteadyTime limit =
+      std::max(session_.deadline(), deadline_in(to_milliseconds(session_.options().connect_deadline_s)));
+  session_.control().allgather({.kind = "ready", .call = site_.attempt, .hash = agreed_hash}, {}, limit);
+}
+
 
 void Call::run(uint64_t agreed_hash, const std::function<Program(Epoch)>& make) {
   session_.control().enter_call(site_.attempt);
@@ -150,6 +158,18 @@ void Call::run(uint64_t agreed_hash, const std::function<Program(Epoch)>& make) 
 void Call::write_record(Epoch epoch) {
   std::byte* half = session_.arena().base() + session_.arena().layout().half_offset(epoch);
   std::memcpy(half + ArenaLayout::record_offset(session_.rank()), &site_.record, sizeof(site_.record));
+}
+
+void Call::launch(const std::function<void()>& put) {
+  session_.control().enter_call(site_.attempt);
+  state_ = State::entered;
+  try {
+    put();
+  } catch (const Error& error) {
+    session_.fail(error.kind(), fmt::format("rank {}: {}", session_.rank().value, error.what()));
+  }
+  session_.note_launched(site_.attempt);
+  state_ = State::ended;
 }
 
 void Call::run_roles(const Program& program) {

@@ -42,6 +42,9 @@ class Call {
   void refuse_in_exchange(const char* what, const Error& error) noexcept;
   // Collective, once for each agreed text of a communicator: all ranks have it, and the halves are large enough.
   void agree(const std::string& agreed_text, int64_t half_bytes);
+  // Collective, behind agree(): all ranks have made ready what the agreed text needs. That may take as long as joining
+  // does.
+  void await_ready(uint64_t agreed_hash);
   // Ends a call that only agreed on something and moves no data. Takes no epoch.
   void end();
 
@@ -58,6 +61,9 @@ class Call {
   // Takes an epoch and runs the program. Throws the error that all ranks get; then the communicator is dead.
   // `make` gets the epoch.
   void run(uint64_t agreed_hash, const std::function<Program(Epoch)>& make);
+  // In place of run() on a GPU rank: `put` puts a kernel into a stream, which takes an epoch when it runs and ends the
+  // call by itself. What it throws ends the communicator, and is thrown as all ranks get it.
+  void launch(const std::function<void()>& put);
 
  private:
   struct Exchanged {

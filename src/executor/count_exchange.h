@@ -11,7 +11,9 @@ namespace tilewire {
 
 class CountExchange {
  public:
-  CountExchange(Call& call, const char* op) : call_(call), op_(op) {}
+  CountExchange(Call& call, const char* op) : call_(&call), op_(op) {}
+  // Where nothing can be exchanged: in a graph. exchange() then throws Error(invalid_argument).
+  explicit CountExchange(const char* op) : op_(op) {}
 
   // One number from every rank, by rank: host only, over the control connection. The first one begins the call, under
   // `description` behind the op's name.
@@ -19,7 +21,7 @@ class CountExchange {
   bool has_begun() const { return has_begun_; }
 
  private:
-  Call& call_;
+  Call* call_ = nullptr;
   const char* op_;
   bool has_begun_ = false;
 };

@@ -15,9 +15,16 @@ PlanContext plan_context(Session& session) {
 std::string text_of_call(const char* op, const std::string& text) { return fmt::format("{} of {}", op, text); }
 
 std::vector<int64_t> CountExchange::exchange(const char* what, int64_t mine, const std::string& description) {
-  if (!has_begun_) call_.begin(text_of_call(op_, description));
+  if (call_ == nullptr) {
+    throw Error(ErrorKind::invalid_argument, {.what = fmt::format("{} cannot be exchanged in a graph", what),
+                                              .where = op_,
+                                              .values = description,
+                                              .limit = "",
+                                              .advice = "say before the capture what each rank brings"});
+  }
+  if (!has_begun_) call_->begin(text_of_call(op_, description));
   has_begun_ = true;
-  return call_.exchange(what, mine);
+  return call_->exchange(what, mine);
 }
 
 void refuse_for_current_exception(Call& call, const char* op, const char* exchange) {

@@ -127,6 +127,7 @@ class OpCalls {
     std::shared_ptr<const Prepared> prepared;
     try {
       prepared = prepare(problem, plan_json);
+      session_.check_operands_on(/*is_gpu=*/false, Op::kName);
     } catch (...) {
       refuse_for_current_exception(call, Op::kName);
     }
@@ -160,6 +161,7 @@ class OpCalls {
     Checked checked;
     try {
       Op::check(arguments, session_);
+      session_.check_operands_on(/*is_gpu=*/false, Op::kName);
       checked.problem = Op::make_problem(arguments, session_, counts);
       if (fixed != nullptr && checked.problem.text() != fixed->text()) {
         refuse_other_problem(Op::kName, checked.problem.text(), fixed->text());

@@ -14,7 +14,7 @@ namespace tilewire {
 // The part of a session: the ring, and the drain's place in it, which lasts from call to call.
 class RelayRing {
  public:
-  explicit RelayRing(uint32_t entries) : ring_(entries), drain_(ring_.drain_side()) {}
+  explicit RelayRing(CommandRing ring) : ring_(std::move(ring)), drain_(ring_.drain_side()) {}
 
   ArrivalSink& sink() { return ring_.sink(); }
   ArrivalDrain& drain() { return drain_; }

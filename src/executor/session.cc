@@ -24,6 +24,10 @@ namespace {
 
 constexpr const char* kVersion = TILEWIRE_VERSION;
 
+// Of GPU ranks: 18 links of NVLink 4 as copies reach it, and a card of 400 Gbit/s.
+constexpr double kGpuNodeBytesPerS = 350e9;
+constexpr double kGpuNetworkBytesPerS = 50e9;
+
 int32_t default_workers(int64_t ranks_here) {
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
   return static_cast<int32_t>(std::max<int64_t>(1, cores / std::max<int64_t>(1, ranks_here)));
@@ -75,15 +79,19 @@ void Session::join(const SessionSetup& setup) {
                                           }});
   try {
     find_topology();
+    open_gpu(setup);
     set_machine();
     make_arena();
     map_node();
+    start_gpu();
     if (topology().nodes > 1) {
       make_transport();
       start_proxy();
     }
-    team_ = std::make_unique<RoleTeam>(rank());
-    relay_team_ = std::make_unique<RoleTeam>(rank());
+    if (!gpu_) {
+      team_ = std::make_unique<RoleTeam>(rank());
+      relay_team_ = std::make_unique<RoleTeam>(rank());
+    }
     if (!options_.trace_file.empty()) start_trace_file();
     control_->barrier("created", deadline_in(to_milliseconds(options_.connect_deadline_s)));
   } catch (const Error& error) {
@@ -122,6 +130,10 @@ void Session::find_topology() {
 
 // What the planner is told of the network follows from options that all ranks share.
 void Session::set_machine() {
+  if (gpu_) {
+    machine_.node_bytes_per_s = kGpuNodeBytesPerS;
+    machine_.network_bytes_per_s = kGpuNetworkBytesPerS;
+  }
   if (options_.emulated_bandwidth_gbps > 0) machine_.network_bytes_per_s = options_.emulated_bandwidth_gbps * 1e9 / 8;
   machine_.network_latency_s += options_.emulated_latency_us * 1e-6;
 }
@@ -138,8 +150,9 @@ void Session::make_arena() {
   if (threads_) {
     arena_ = threads_->arenas->arena(rank());
   } else {
-    arena_ = std::make_unique<MemfdArena>(
-        ArenaConfig{.rank = rank(), .layout = layout(), .half_bytes = options_.arena_initial_bytes, .user_bytes = 0});
+    const ArenaConfig config{
+        .rank = rank(), .layout = layout(), .half_bytes = options_.arena_initial_bytes, .user_bytes = 0};
+    arena_ = gpu_ ? gpu_->make_arena(config) : std::make_unique<MemfdArena>(config);
   }
   agreed_half_bytes_ = arena_->half_bytes();
   publish_sent(arena_->control(), epoch_);  // nothing of earlier calls is on its way
@@ -175,14 +188,26 @@ void Session::grow_halves(uint64_t attempt, int64_t half_bytes) {
   }
   after_growth();
   // Ranks may have got different amounts; when to grow again follows from the least, which all know.
+  const std::vector<ArenaExport> exports = new_exports();
   ByteWriter writer;
-  const auto all =
-      control_->allgather({.kind = "arena growth", .call = attempt, .hash = static_cast<uint64_t>(half_bytes)},
-                          writer.u64(static_cast<uint64_t>(arena_->half_bytes())).take(), deadline());
-  agreed_half_bytes_ = arena_->half_bytes();
-  for (const Bytes& bytes : all) {
-    agreed_half_bytes_ = std::min(agreed_half_bytes_, static_cast<int64_t>(ByteReader(bytes, "arena growth").u64()));
+  writer.u64(static_cast<uint64_t>(arena_->half_bytes())).u64(exports.size());
+  for (const ArenaExport& e : exports) {
+    writer.u64(static_cast<uint64_t>(e.range.begin_bytes)).u64(static_cast<uint64_t>(e.range.bytes));
   }
+  const auto all = control_->allgather(
+      {.kind = "arena growth", .call = attempt, .hash = static_cast<uint64_t>(half_bytes)}, writer.take(), deadline());
+  agreed_half_bytes_ = arena_->half_bytes();
+  ExportsByRank by_rank;
+  for (const Bytes& bytes : all) {
+    ByteReader reader(bytes, "arena growth");
+    agreed_half_bytes_ = std::min(agreed_half_bytes_, static_cast<int64_t>(reader.u64()));
+    std::vector<ArenaRange>& ranges = by_rank.emplace_back();
+    for (uint64_t left = reader.u64(); left > 0; --left) {
+      const auto begin = static_cast<int64_t>(reader.u64());
+      ranges.push_back({begin, static_cast<int64_t>(reader.u64())});
+    }
+  }
+  map_exports(exports, by_rank, deadline());
 }
 
 void Session::after_growth() {
@@ -252,7 +277,8 @@ Session::QuietGuard::~QuietGuard() {
 
 void Session::wait_for_calls() const {
   const SteadyTime limit = deadline();
-  while (is_in_call_ && steady_now() < limit) std::this_thread::sleep_for(std::chrono::microseconds(100));
+  while ((is_in_call_ || !is_gpu_idle()) && steady_now() < limit)
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
 // The last call's done words may still be on their way to ranks that wait for them. They need no peer's consent, only
@@ -282,15 +308,18 @@ void Session::tell_left_by_exception() noexcept {
 void Session::close() noexcept {
   const std::lock_guard lock(close_mutex_);
   if (is_closed_.exchange(true)) return;
+  end_gpu_calls();
+  if (arena_) raise_abort(arena_->control());
   if (is_in_call_) {
     // The call of another thread leaves: its roles by the abort word, its gathers by the abort that all ranks get.
     // Every wait in it ends by one of the two, so this one needs no limit.
     tell_abort("closed its communicator during a call");
-    if (arena_) raise_abort(arena_->control());
+  fault_watch_.reset();
     while (is_in_call_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   } else {
     await_sent();
     if (arena_) raise_abort(arena_->control());
+  if (gpu_) gpu_->close();
   }
   finish_trace_file();
   const QuietGuard quiet(*this, QuietGuard::NoLimit{});  // who holds it now is soon done: no call begins any more

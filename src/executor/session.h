@@ -1,6 +1,9 @@
 // One rank of a communicator, put together: control connection, arena, transport, proxy, command rings, role threads,
 // and the numbers of its calls. Ops run on a Session; the public Communicator owns one.
 //
+// A GPU rank has no role threads, no rings and no timeline: its calls are kernels, which end behind the back of the host
+// (see GpuRank). What a kernel says went wrong is told to all ranks as an abort.
+//
 // Thread-safety: one call at a time, from any thread (see QuietGuard); close() and is_dead() from any thread.
 #pragma once
 
@@ -8,6 +11,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <deque>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -15,7 +19,9 @@
 #include <string>
 #include <vector>
 
+#include "executor/gpu_rank.h"
 #include "base/ids.h"
+#include "executor/kernel_faults.h"
 #include "executor/host_gemm.h"
 #include "executor/role_team.h"
 #include "executor/trace.h"
@@ -46,6 +52,7 @@ struct SessionSetup {
   KeyValueStore* store = nullptr;  // instead of options.rendezvous; used during create() only
   std::optional<ThreadRanks> threads;
   const std::atomic<bool>* is_cancelled = nullptr;  // looked at a few times a second while other ranks are waited for
+  const CudaDriver* gpu_driver = nullptr;           // tests: in place of that of this process
 };
 
 class Session {
@@ -62,9 +69,17 @@ class Session {
   Topology topology() const { return topology_.view(); }
   const Options& options() const { return options_; }
   const Machine& machine() const { return machine_; }
-  int32_t workers() const { return workers_; }
+  int32_t workers() const { return workers_; }  // SMs where it is a GPU rank
   Arena& arena() { return *arena_; }
   ControlConnection& control() { return *control_; }
+  // nullptr on CPU ranks.
+  GpuRank* gpu() { return gpu_.get(); }
+  KernelFaults& kernel_faults() { return *kernel_faults_; }
+  // What kernels are given; `names`: of their op, for errors.
+  DeviceRank device_rank(const KernelNames& names);
+  // Error(invalid_argument) unless calls may have their operands there.
+  void check_operands_on(bool is_gpu, const char* op) const;
+  // Of CPU ranks.
   RoleTeam& team() { return *team_; }
   RoleTeam& relay_team() { return *relay_team_; }
   // nullptr where the proxy publishes arrivals itself.
@@ -87,6 +102,13 @@ class Session {
   WaitOptions wait_options() const;
   SteadyTime deadline() const;
   std::string transport_name() const;
+
+  // A call that the GPU ends by itself.
+  void note_launched(uint64_t attempt);
+  // Before the next call: those that the GPU has ended end here, and what a kernel has left for is thrown.
+  void look_at_gpu();
+  // Until all launched calls have ended, or past the deadline: Error(deadline).
+  void wait_for_gpu() const;
 
   // Calls tried so far, refused ones too; the same on all ranks that agree.
   uint64_t next_attempt() { return ++attempts_; }
@@ -111,6 +133,8 @@ class Session {
   bool is_closed() const { return is_closed_; }
   // Until no call is in flight, or the deadline has passed.
   void wait_for_calls() const;
+  // throw_if_dead(), and what a kernel has left for without having been told of it yet: then it waits for the verdict.
+  void check() const;
   // Throws the abort, or Error(closed) after close().
   void throw_if_dead() const;
 
@@ -152,8 +176,19 @@ class Session {
   void join(const SessionSetup& setup);
   void find_topology();
   void set_machine();
+  void open_gpu(const SessionSetup& setup);
+  void start_gpu();
+  void end_gpu_calls() noexcept;
+  void end_launched_calls();
+  bool is_gpu_idle() const noexcept;
+  bool has_kernel_given_up() const;
+  void tell_kernel_fault(const FaultRecord& record);
   void make_arena();
   void map_node();
+  using ExportsByRank = std::vector<std::vector<ArenaRange>>;
+  std::vector<ArenaExport> new_exports();
+  void map_exports(const std::vector<ArenaExport>& own, const ExportsByRank& by_rank, SteadyTime deadline);
+  void check_same_host(Rank peer, const UniqueFd& fd) const;
   void make_transport();
   void start_proxy();
   std::vector<UniqueFd> exchange_fds(std::string_view purpose, int fd, SteadyTime deadline);
@@ -175,14 +210,20 @@ class Session {
   HostGemmVariant gemm_variant_;
   TopologyTables topology_;
   std::unique_ptr<Arena> arena_;
+  size_t known_exports_ = 0;         // of the own arena, that other ranks know
+  int64_t fd_exchanges_ = 0;         // of arenas
   std::vector<UniqueFd> arena_fds_;  // of the other ranks of this host, by rank; used while things are joined
   size_t registered_ranges_ = 0;
   std::unique_ptr<Transport> transport_;
-  std::vector<std::unique_ptr<CommandRing>> rings_;
+  std::vector<CommandRing> rings_;
   std::vector<CommandProducer> producers_;
   std::unique_ptr<WordSink> word_sink_;
   std::unique_ptr<RelayRing> relay_ring_;
   std::unique_ptr<Proxy> proxy_;
+  std::unique_ptr<GpuRank> gpu_;
+  std::unique_ptr<KernelFaults> kernel_faults_;
+  std::unique_ptr<FaultWatch> fault_watch_;
+  std::deque<uint64_t> launched_;  // attempts that have not ended here
   std::unique_ptr<RoleTeam> team_;
   std::unique_ptr<RoleTeam> relay_team_;
   std::unique_ptr<TraceLog> trace_;  // since the first start_trace()

@@ -7,7 +7,6 @@
 #include "executor/relay.h"
 #include "executor/session.h"
 #include "executor/session_times.h"
-#include "memory/memfd_arena.h"
 #include "schedule/hash.h"
 #include "transport/arrival.h"
 #include "transport/bootstrap/fd_exchange.h"
@@ -30,24 +29,63 @@ std::vector<UniqueFd> Session::exchange_fds(std::string_view purpose, int fd, St
   return by_rank;
 }
 
-// The arenas of the own node are mapped; the others' descriptors are kept for a transport that plays a network.
+// All ranks have committed the same at creation.
 void Session::map_node() {
   if (threads_) return;
-  auto& own = static_cast<MemfdArena&>(*arena_);
-  arena_fds_ = exchange_fds("arena", own.export_fd(), deadline_in(to_milliseconds(options_.connect_deadline_s)));
-  for (int32_t r = 0; r < control_->world_size(); ++r) {
-    const Rank peer{r};
-    if (peer == rank() || !topology().same_node(rank(), peer)) continue;
-    if (!arena_fds_[r].is_open()) {
-      throw Error(ErrorKind::invalid_argument,
-                  {.what = "ranks of one node are on different hosts",
-                   .where = "topology",
-                   .values = fmt::format("rank {} on {}, rank {} on {}", rank().value,
-                                         control_->hosts()[rank().value].to_text(), r, control_->hosts()[r].to_text()),
-                   .advice = "change TILEWIRE_LAYOUT, or leave it out"});
-    }
-    own.map_peer(peer, std::move(arena_fds_[r]));
+  arena_fds_.resize(static_cast<size_t>(control_->world_size()));
+  const std::vector<ArenaExport> own = new_exports();
+  std::vector<ArenaRange> ranges;
+  ranges.reserve(own.size());
+  for (const ArenaExport& e : own) ranges.push_back(e.range);
+  map_exports(own, ExportsByRank(static_cast<size_t>(control_->world_size()), ranges),
+              deadline_in(to_milliseconds(options_.connect_deadline_s)));
+}
+
+// Pieces of the own arena that no other rank knows yet. The user area is for the own rank alone, which sends from it:
+// peers map none of it, so that it may grow without them.
+std::vector<ArenaExport> Session::new_exports() {
+  std::vector<ArenaExport> fresh;
+  if (threads_) return fresh;
+  for (; known_exports_ < arena_->exports().size(); ++known_exports_) {
+    const ArenaExport& e = arena_->exports()[known_exports_];
+    if (e.range.begin_bytes < arena_->layout().user_offset()) fresh.push_back(e);
   }
+  return fresh;
+}
+
+// Arenas of the own node are mapped, piece by piece in the order in which they came; of the others the first descriptor
+// is kept, for a transport that plays a network. Collective among the ranks of a host, which make as many exchanges as
+// the one with most pieces needs.
+void Session::map_exports(const std::vector<ArenaExport>& own, const ExportsByRank& by_rank, SteadyTime deadline) {
+  size_t rounds = 0;
+  for (int32_t r = 0; r < control_->world_size(); ++r) {
+    const bool is_here = control_->hosts()[r].is_same_host(control_->hosts()[rank().value]);
+    if (is_here) rounds = std::max(rounds, by_rank[r].size());
+  }
+  for (size_t i = 0; i < rounds; ++i) {
+    const int fd = i < own.size() ? own[i].fd : arena_->exports()[0].fd;
+    std::vector<UniqueFd> fds = exchange_fds(fmt::format("arena {}", fd_exchanges_++), fd, deadline);
+    for (int32_t r = 0; r < control_->world_size(); ++r) {
+      const Rank peer{r};
+      if (peer == rank() || i >= by_rank[r].size()) continue;
+      if (topology().same_node(rank(), peer)) {
+        check_same_host(peer, fds[r]);
+        arena_->map_peer(peer, by_rank[r][i], std::move(fds[r]));
+      } else if (!arena_fds_.empty() && i == 0) {
+        arena_fds_[r] = std::move(fds[r]);
+      }
+    }
+  }
+}
+
+void Session::check_same_host(Rank peer, const UniqueFd& fd) const {
+  if (fd.is_open()) return;
+  throw Error(ErrorKind::invalid_argument, {.what = "ranks of one node are on different hosts",
+                                            .where = "topology",
+                                            .values = fmt::format("rank {} on {}, rank {} on {}", rank().value,
+                                                                  control_->hosts()[rank().value].to_text(), peer.value,
+                                                                  control_->hosts()[peer.value].to_text()),
+                                            .advice = "change TILEWIRE_LAYOUT, or leave it out"});
 }
 
 std::vector<Rank> Session::remote_members() const {
@@ -105,13 +143,16 @@ void Session::start_proxy() {
                      .user_bytes = static_cast<uint64_t>(arena_->user_bytes()),
                      .peers = remote_members(),
                      .first_epoch = epoch_ + 1};
+  const auto entries = static_cast<uint32_t>(options_.ring_entries);
+  const auto make_ring = [&](int32_t number) { return gpu_ ? gpu_->make_ring(number, entries) : CommandRing(entries); };
   for (int32_t r = 0; r < kRings; ++r) {
-    rings_.push_back(std::make_unique<CommandRing>(static_cast<uint32_t>(options_.ring_entries)));
-    config.rings.push_back(rings_.back()->memory());
-    producers_.emplace_back(rings_.back()->memory());
+    rings_.push_back(make_ring(r));
+    config.rings.push_back(rings_.back().memory());
+    producers_.emplace_back(rings_.back().memory());
   }
-  if (options_.arrivals == "relay") {
-    relay_ring_ = std::make_unique<RelayRing>(static_cast<uint32_t>(options_.ring_entries));
+  // The host cannot write a word in GPU memory.
+  if (gpu_ || options_.arrivals == "relay") {
+    relay_ring_ = std::make_unique<RelayRing>(make_ring(GpuRank::kArrivalRing));
     config.arrivals = &relay_ring_->sink();
   } else {
     word_sink_ = std::make_unique<WordSink>(arena_->base(), arena_->layout());

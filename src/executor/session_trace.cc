@@ -20,6 +20,13 @@ void Session::start_trace() {
   trace_->clear();
 }
 
+  if (gpu_) {
+    throw Error(ErrorKind::unavailable, {.what = "GPU ranks record no timeline",
+                                         .where = fmt::format("rank {}", rank().value),
+                                         .values = "",
+                                         .limit = "",
+                                         .advice = "record one of CPU ranks"});
+  }
 // Whether the file can be written shows at once, not after an hour of work.
 void Session::start_trace_file() {
   write_trace(trace_path(), {});

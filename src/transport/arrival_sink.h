@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "schedule/arena_layout.h"
 #include "transport/command_queue.h"
@@ -68,11 +69,12 @@ class ArrivalDrain {
   CommandConsumer consumer_;
 };
 
-// Owns an arrival ring in host memory. Sink and drain must not outlive it.
+// Owns an arrival ring. Sink and drain must not outlive it.
 class ArrivalRing {
  public:
   // Throws Error(invalid_argument) unless entry_count is a power of two in 1..2^20.
-  explicit ArrivalRing(uint32_t entry_count) : ring_(entry_count), sink_(ring_.memory()) {}
+  explicit ArrivalRing(uint32_t entry_count) : ArrivalRing(CommandRing(entry_count)) {}
+  explicit ArrivalRing(CommandRing ring) : ring_(std::move(ring)), sink_(ring_.memory()) {}
 
   ArrivalSink& sink() { return sink_; }
   ArrivalDrain drain_side() const { return ArrivalDrain(ring_.memory()); }

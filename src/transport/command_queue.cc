@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstring>
 #include <new>
+#include <utility>
 
 namespace tilewire {
 namespace {
@@ -20,15 +21,21 @@ void check_entry_count(uint32_t entry_count) {
                                             .advice = "set ring_entries"});
 }
 
-}  // namespace
-
-void CommandRing::Free::operator()(void* p) const { ::operator delete (p, std::align_val_t{alignof(RingHeader)}); }
-
-CommandRing::CommandRing(uint32_t entry_count) {
+std::shared_ptr<void> make_storage(uint32_t entry_count) {
   check_entry_count(entry_count);
   const size_t bytes = RingMemory::bytes(entry_count);
-  storage_.reset(::operator new (bytes, std::align_val_t{alignof(RingHeader)}));
-  std::memset(storage_.get(), 0, bytes);
+  constexpr std::align_val_t kAlignment{alignof(RingHeader)};
+  void* const memory = ::operator new(bytes, kAlignment);
+  std::memset(memory, 0, bytes);
+  return {memory, [](void* p) { ::operator delete(p, kAlignment); }};
+}
+
+}  // namespace
+
+CommandRing::CommandRing(uint32_t entry_count) : CommandRing(entry_count, make_storage(entry_count)) {}
+
+CommandRing::CommandRing(uint32_t entry_count, std::shared_ptr<void> storage) : storage_(std::move(storage)) {
+  check_entry_count(entry_count);
   memory_ = RingMemory::at(storage_.get(), entry_count);
 }
 

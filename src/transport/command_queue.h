@@ -90,20 +90,18 @@ class CommandConsumer {
   uint64_t released_ = 0;
 };
 
-// Owns one ring in host memory. Producer and consumer handles must not outlive it.
+// Owns one ring. Producer and consumer handles must not outlive it.
 class CommandRing {
  public:
-  // Throws Error(invalid_argument) unless entry_count is a power of two in 1..2^20.
+  // Both throw Error(invalid_argument) unless entry_count is a power of two in 1..2^20.
   explicit CommandRing(uint32_t entry_count);
+  // In RingMemory::bytes(entry_count) of zeros, aligned as RingHeader is: memory that a GPU reaches too.
+  CommandRing(uint32_t entry_count, std::shared_ptr<void> storage);
 
   const RingMemory& memory() const { return memory_; }
 
  private:
-  struct Free {
-    void operator()(void* p) const;
-  };
-
-  std::unique_ptr<void, Free> storage_;
+  std::shared_ptr<void> storage_;
   RingMemory memory_;
 };
 
