@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
+#include <vector>
 
 namespace tilewire {
 namespace {
@@ -10,7 +12,49 @@ namespace {
 constexpr size_t kKeptCalls = 64;  // a peer is at most one call away; refused calls may add to that
 
 std::string step_text(const CallStep& step) {
-  return fmt::format("agrees on '{}' (hash {:016x})", step.kind, step.hash);
+  return fmt::format(": agrees on '{}' (hash {:016x})", step.kind, step.hash);
+}
+
+// "toy of [16, 17] rows, K = 48" cut at its commas, those in brackets aside.
+std::vector<std::string_view> parts_of(std::string_view text) {
+  std::vector<std::string_view> parts;
+  size_t begin = 0;
+  int depth = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    depth += text[i] == '[' ? 1 : text[i] == ']' ? -1 : 0;
+    if (depth != 0 || text.substr(i, 2) != ", ") continue;
+    parts.push_back(text.substr(begin, i - begin));
+    begin = i + 2;
+  }
+  parts.push_back(text.substr(begin));
+  return parts;
+}
+
+// The line of an advice that is for a part with its word, behind "; "; "" where there is none.
+std::string advice_for(std::string_view part, const std::string& advice) {
+  for (size_t at = advice.find('\n'); at != std::string::npos;) {
+    const size_t begin = at + 1;
+    at = advice.find('\n', begin);
+    const std::string line = advice.substr(begin, at == std::string::npos ? at : at - begin);
+    const size_t colon = line.find(": ");
+    if (colon != std::string::npos && part.find(line.substr(0, colon)) != std::string_view::npos) {
+      return "; " + line.substr(colon + 2);
+    }
+  }
+  return "";
+}
+
+// "all_gather_matmul of 5 rows": the name of the call.
+std::string_view name_in(std::string_view text) { return text.substr(0, text.find(" of ")); }
+
+// Of texts whose first parts are the same: the first two parts that are not, as an advice; else "".
+std::string later_difference(std::string_view one, std::string_view other, const std::string& advice) {
+  const std::vector<std::string_view> first = parts_of(one), second = parts_of(other);
+  if (first.size() != second.size() || first[0] != second[0]) return "";
+  const auto [mine, theirs] = std::mismatch(first.begin(), first.end(), second.begin());
+  if (mine == first.end()) return "";
+  return fmt::format("they differ in '{}' and '{}', which must be the same on all ranks{}", *mine, *theirs,
+                     advice_for(*mine, advice));
 }
 
 }  // namespace
@@ -18,9 +62,16 @@ std::string step_text(const CallStep& step) {
 std::string mismatch_text(uint64_t call, const RankText& one, const RankText& other, const std::string& advice) {
   const bool is_one_first = one.rank < other.rank;
   const RankText &first = is_one_first ? one : other, &second = is_one_first ? other : one;
-  return fmt::format("call {} is not the same on all ranks: rank {}: {} | rank {}: {}{}{}", call, first.rank.value,
-                     first.text, second.rank.value, second.text, advice.empty() ? "" : "; ", advice);
+  const bool has_two_names = first.text.find(" of ") != std::string::npos &&
+                             second.text.find(" of ") != std::string::npos &&
+                             name_in(first.text) != name_in(second.text);
+  std::string end = has_two_names ? kSameCallsAdvice : later_difference(first.text, second.text, advice);
+  if (end.empty()) end = first_line(advice);
+  return fmt::format("call {} is not the same on all ranks: rank {}: {}{} | rank {}: {}{}{}{}", call, first.rank.value,
+                     first.text, first.note, second.rank.value, second.text, second.note, end.empty() ? "" : "; ", end);
 }
+
+std::string first_line(const std::string& advice) { return advice.substr(0, advice.find('\n')); }
 
 std::string refused_text(uint64_t call, const RankText& refusing, Rank waiting) {
   return fmt::format("rank {} refused call {} that rank {} is in: {}", refusing.rank.value, call, waiting.value,
@@ -37,6 +88,11 @@ Verdict CallLedger::begin_call(uint64_t call, std::string description) {
     if (last_ended < call) return left_fault(Rank(peer), call);
   }
   return std::nullopt;
+}
+
+void CallLedger::describe_call(uint64_t call, std::string description) {
+  const auto own = calls_.find(call);
+  if (own != calls_.end()) own->second.description = std::move(description);
 }
 
 Verdict CallLedger::agree(const CallStep& step) {
@@ -151,7 +207,8 @@ Verdict CallLedger::check_step(Rank peer, const RemoteStep& theirs) const {
   if (call > last_tried_) return std::nullopt;
   const auto at = calls_.find(call);
   if (at == calls_.end()) {
-    return step_fault(peer, theirs, fmt::format("is at call {} and has not agreed on call {}", last_tried_, call));
+    const std::string mine = fmt::format("is at call {} and has not agreed on call {}", last_tried_, call);
+    return step_fault(peer, theirs, {rank_, mine});
   }
   const Call& own = at->second;
   if (own.state == State::refused) return std::nullopt;  // the peer hears of the refusal
@@ -159,21 +216,21 @@ Verdict CallLedger::check_step(Rank peer, const RemoteStep& theirs) const {
   const auto same_kind = std::find_if(own.steps.begin(), own.steps.end(),
                                       [&](const CallStep& step) { return step.kind == theirs.step.kind; });
   if (same_kind != own.steps.end()) {
-    return step_fault(peer, theirs, fmt::format("{}: {}", own.description, step_text(*same_kind)), same_kind->advice);
+    return step_fault(peer, theirs, {rank_, own.description, step_text(*same_kind)}, same_kind->advice);
   }
   if (own.state == State::begun) return std::nullopt;
-  return step_fault(peer, theirs, fmt::format("{}: is past all agreement", own.description));
+  return step_fault(peer, theirs, {rank_, own.description, ": is past all agreement"});
 }
 
 CallFault CallLedger::refused_fault(uint64_t call, const Refusal& refusal) const {
   return {ErrorKind::refused, refused_text(call, {refusal.first, refusal.text}, rank_)};
 }
 
-CallFault CallLedger::step_fault(Rank peer, const RemoteStep& theirs, const std::string& mine,
+CallFault CallLedger::step_fault(Rank peer, const RemoteStep& theirs, const RankText& mine,
                                  const std::string& advice) const {
-  const std::string other = fmt::format("{}: {}", theirs.description, step_text(theirs.step));
-  return {ErrorKind::mismatch, mismatch_text(theirs.step.call, {rank_, mine}, {peer, other},
-                                             theirs.step.advice.empty() ? advice : theirs.step.advice)};
+  const RankText other{peer, theirs.description, step_text(theirs.step)};
+  return {ErrorKind::mismatch,
+          mismatch_text(theirs.step.call, mine, other, theirs.step.advice.empty() ? advice : theirs.step.advice)};
 }
 
 CallFault CallLedger::left_fault(Rank peer, uint64_t call) const {

@@ -53,9 +53,19 @@ struct OutsideStep {
 struct RankText {
   Rank rank{};
   std::string text{};
+  std::string note{};  // behind it, for people: not compared
 };
+
+// What to do where ranks make different calls.
+inline constexpr const char* kSameCallsAdvice =
+    "make the same calls in the same order, with the same sizes, on all ranks";
+// An advice may have more lines, "word: advice", for parts of a call's text that have the word: the first line alone.
+std::string first_line(const std::string& advice);
+
 // "call 3 is not the same on all ranks: rank 0: ... | rank 2: ...; advice". The lower rank comes first, so that whoever
-// finds it writes the same.
+// finds it writes the same. The advice is for ranks that make different calls or bring different things, which the
+// texts say before their first comma; ranks whose calls have different names get kSameCallsAdvice. Where texts differ
+// later, as in "K = 48", that takes its place, with the line of the advice that is for such a part, if there is one.
 std::string mismatch_text(uint64_t call, const RankText& one, const RankText& other, const std::string& advice);
 // "rank 1 refused call 3 that rank 2 is in: ..."
 std::string refused_text(uint64_t call, const RankText& refusing, Rank waiting);
@@ -66,6 +76,7 @@ class CallLedger {
 
   // What this rank does.
   Verdict begin_call(uint64_t call, std::string description);  // fault: a peer refused it, or has left before it
+  void describe_call(uint64_t call, std::string description);  // a better description of a call that is begun
   Verdict agree(const CallStep& step);  // fault: a peer is in another step of this call, or refused it
   void end_step(uint64_t call);         // the step that agree() joined is over: all ranks had joined it
   Verdict enter_call(uint64_t call);    // fault: a peer waits in a step this rank never joined, or refused the call
@@ -106,8 +117,7 @@ class CallLedger {
 
   CallFault refused_fault(uint64_t call, const Refusal& refusal) const;
   Verdict check_refusals(uint64_t call) const;
-  CallFault step_fault(Rank peer, const RemoteStep& theirs, const std::string& mine,
-                       const std::string& advice = {}) const;
+  CallFault step_fault(Rank peer, const RemoteStep& theirs, const RankText& mine, const std::string& advice = {}) const;
   CallFault left_fault(Rank peer, uint64_t call) const;
   Verdict check_step(Rank peer, const RemoteStep& theirs) const;
   Verdict check_steps_of(uint64_t call) const;

@@ -142,6 +142,49 @@ TEST(CallLedger, AdviceEndsTheMismatchWhoeverFindsIt) {
   EXPECT_TRUE(has(has_own.on_remote_step(Rank(0), kPlan, "theirs"), ErrorKind::mismatch, {"; do so"}));
 }
 
+// Rows are told apart by the op's advice; what is wrong with K is another matter.
+TEST(CallLedger, WhatDiffersBehindTheFirstCommaIsNamedInPlaceOfTheAdvice) {
+  const auto text = [](const char* one, const char* other) {
+    return mismatch_text(3, {Rank(1), one}, {Rank(0), other}, "pass rows");
+  };
+  EXPECT_EQ(text("toy of [4, 5] rows, K = 8, bf16", "toy of [4, 5] rows, K = 9, bf16, wide"),
+            "call 3 is not the same on all ranks: rank 0: toy of [4, 5] rows, K = 9, bf16, wide | rank 1: toy of "
+            "[4, 5] rows, K = 8, bf16; pass rows");
+  const std::string same_rows = text("toy of [4, 5] rows, K = 8, bf16", "toy of [4, 5] rows, K = 9, fp16");
+  EXPECT_NE(same_rows.find("; they differ in 'K = 9' and 'K = 8', which must be"), std::string::npos) << same_rows;
+  EXPECT_EQ(same_rows.find("pass rows"), std::string::npos) << same_rows;
+  const char* more_rows = "toy of [4, 6] rows, K = 9, bf16";
+  EXPECT_NE(text("toy of [4, 5] rows, K = 8, bf16", more_rows).find("; pass rows"), std::string::npos);
+  EXPECT_NE(text("mine", "mine").find("mine; pass rows"), std::string::npos);
+}
+
+TEST(CallLedger, AnAdviceHasALineForPartsWithItsWordAndNoneForOtherCalls) {
+  const std::string advice = "pass rows\nchunk_rows: pass plan\nwide: be wide";
+  const auto end_of = [&](const char* one, const char* other) {
+    const std::string text = mismatch_text(3, {Rank(0), one}, {Rank(1), other}, advice);
+    return text.substr(text.find("; ") + 2);
+  };
+  const std::string differ = "which must be the same on all ranks";
+  EXPECT_EQ(end_of("toy of 4 rows, chunk_rows = 2", "toy of 4 rows, chunk_rows = 4"),
+            "they differ in 'chunk_rows = 2' and 'chunk_rows = 4', " + differ + "; pass plan");
+  EXPECT_EQ(end_of("toy of 4 rows, wide 1", "toy of 4 rows, wide 2"),
+            "they differ in 'wide 1' and 'wide 2', " + differ + "; be wide");
+  EXPECT_EQ(end_of("toy of 4 rows, K = 8", "toy of 4 rows, K = 9"), "they differ in 'K = 8' and 'K = 9', " + differ);
+  EXPECT_EQ(end_of("toy of 4 rows, K = 8", "toy of 5 rows, K = 8"), "pass rows");
+  EXPECT_EQ(end_of("toy of 4 rows, K = 8", "game of 4 rows, K = 8"), kSameCallsAdvice);
+}
+
+TEST(CallLedger, ABetterDescriptionOfACallIsWhatPeersRead) {
+  CallLedger ledger(Rank(1), 2);
+  ledger.begin_call(4, "toy of 3 rows");
+  ledger.describe_call(4, "toy of 3 rows, chunk_rows = 2");
+  ledger.describe_call(5, "of a call that is not begun");
+  EXPECT_EQ(ledger.describe(4), "toy of 3 rows, chunk_rows = 2");
+  ledger.agree({4, "plan", 0xdef, "pass rows\nchunk_rows: pass plan"});
+  EXPECT_TRUE(has(ledger.on_remote_step(Rank(0), kPlan, "toy of 3 rows, chunk_rows = 4"), ErrorKind::mismatch,
+                  {"they differ in 'chunk_rows = 4' and 'chunk_rows = 2'", "; pass plan"}));
+}
+
 TEST(CallLedger, SecondAgreementOfOneCallIsNotTakenForAMismatch) {
   const CallStep rows{4, "row counts", 0};
   CallLedger ledger(Rank(1), 2);

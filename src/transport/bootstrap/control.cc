@@ -17,6 +17,10 @@ std::string clipped(std::string text) {
   return text;
 }
 
+std::string seconds_text(std::chrono::nanoseconds time) {
+  return fmt::format("{:.3g} s", std::chrono::duration<double>(time).count());
+}
+
 }  // namespace
 
 bool ControlConnection::Monitor::is_of_this_process() const { return process_id_ == static_cast<int32_t>(::getpid()); }
@@ -101,23 +105,28 @@ std::vector<Bytes> ControlConnection::Monitor::allgather(const GatherTag& tag, B
   throw_if_dead(lock);
   start_gather(lock, tag, std::move(mine));
   const bool is_in_time = changed_.wait_until(lock, deadline, [&] { return is_over() || gather_.is_done; });
+  if (!is_in_time) report_expired(lock, tag, steady_now() - start);
   const Gather result = std::move(gather_);
   gather_ = {.is_busy = false, .is_done = false, .sequence = result.sequence, .call = 0, .parts = {}, .fault = {}};
   changed_.notify_all();
   if (result.is_done && !result.fault) return result.parts;
   throw_if_dead(lock);
-  if (!is_in_time) expire_gather(lock, tag, steady_now() - start);
+  if (!result.is_done) raise_expired(lock, tag, steady_now() - start);
   throw Error(result.fault->kind, {.what = result.fault->text, .where = fmt::format("rank {}", joined_.rank.value)});
 }
 
-void ControlConnection::Monitor::expire_gather(Lock& lock, const GatherTag& tag, std::chrono::nanoseconds waited) {
-  const std::string waited_text = fmt::format("{:.3g} s", std::chrono::duration<double>(waited).count());
-  post({.type = ControlType::gather_expired, .call = tag.call, .name = tag.kind, .text = waited_text});
-  changed_.wait_until(lock, deadline_in(kAbortRoundTrip), [&] { return abort_ || phase_ != Phase::running; });
-  throw_if_dead(lock);
-  raise_and_throw(lock, {ErrorKind::deadline,
-                         fmt::format("the gather '{}' was not over within {} on rank {}, and rank 0 gives no answer",
-                                     tag.kind, waited_text, joined_.rank.value)});
+// Rank 0 says who has not come, or the last of them comes while the report is under way.
+void ControlConnection::Monitor::report_expired(Lock& lock, const GatherTag& tag, std::chrono::nanoseconds waited) {
+  post({.type = ControlType::gather_expired, .call = tag.call, .name = tag.kind, .text = seconds_text(waited)});
+  changed_.wait_until(lock, deadline_in(kAbortRoundTrip),
+                      [&] { return abort_ || phase_ != Phase::running || gather_.is_done; });
+}
+
+void ControlConnection::Monitor::raise_expired(Lock& lock, const GatherTag& tag, std::chrono::nanoseconds waited) {
+  const char* why = is_root() ? "its control thread does not get to it, as on a machine with too much to do"
+                              : "rank 0 gives no answer";
+  raise_and_throw(lock, {ErrorKind::deadline, fmt::format("the gather '{}' was not over within {} on rank {}, and {}",
+                                                          tag.kind, seconds_text(waited), joined_.rank.value, why)});
 }
 
 void ControlConnection::Monitor::begin_call(uint64_t call, std::string description) {
@@ -127,6 +136,11 @@ void ControlConnection::Monitor::begin_call(uint64_t call, std::string descripti
   if (const Verdict verdict = ledger_.begin_call(call, clipped(std::move(description)))) {
     raise_and_throw(lock, *verdict);
   }
+}
+
+void ControlConnection::Monitor::describe_call(uint64_t call, std::string description) {
+  const std::lock_guard lock(mutex_);
+  ledger_.describe_call(call, clipped(std::move(description)));
 }
 
 void ControlConnection::Monitor::enter_call(uint64_t call) {
@@ -154,6 +168,7 @@ void ControlConnection::Monitor::report_mismatch(uint64_t call, Rank peer, const
 }
 
 void ControlConnection::Monitor::send_abort(ErrorKind kind, const std::string& text) {
+  if (!is_of_this_process()) return;
   const std::lock_guard lock(mutex_);
   raise({kind, text});
 }
@@ -174,10 +189,12 @@ void ControlConnection::Monitor::close() {
     const std::lock_guard lock(mutex_);
     if (phase_ == Phase::running) phase_ = Phase::closing;
     changed_.notify_all();
+    link_.wake();
   }
-  link_.wake();
   const std::lock_guard join(join_mutex_);
   if (thread_.joinable()) thread_.join();
+  const std::lock_guard lock(mutex_);
+  link_.stop_waking();
 }
 
 ControlConnection::ControlConnection(Rendezvous joined, const ControlOptions& options, ControlCallbacks callbacks)
@@ -204,6 +221,9 @@ void ControlConnection::barrier(const std::string& name, SteadyTime deadline) {
 void ControlConnection::begin_call(uint64_t call, std::string description) {
   monitor_->begin_call(call, std::move(description));
 }
+void ControlConnection::describe_call(uint64_t call, std::string description) {
+  monitor_->describe_call(call, std::move(description));
+}
 void ControlConnection::enter_call(uint64_t call) { monitor_->enter_call(call); }
 void ControlConnection::end_call(uint64_t call) { monitor_->end_call(call); }
 void ControlConnection::refuse_call(uint64_t call, const std::string& text) { monitor_->refuse_call(call, text); }
@@ -216,6 +236,7 @@ void ControlConnection::report_mismatch(uint64_t call, Rank peer, const std::str
 void ControlConnection::send_abort(ErrorKind kind, const std::string& text) { monitor_->send_abort(kind, text); }
 std::optional<AbortNotice> ControlConnection::aborted() const { return monitor_->aborted(); }
 void ControlConnection::throw_if_aborted() const { monitor_->throw_if_aborted(); }
+void ControlConnection::throw_if_forked() const { monitor_->throw_if_forked(); }
 
 void ControlConnection::close() {
   if (monitor_->is_of_this_process()) monitor_->close();

@@ -56,7 +56,7 @@ struct GatherTag {
   std::string kind{};    // "plan", "row counts", "arena growth"
   uint64_t call = 0;     // the call it belongs to (begin_call() before it), or 0 for a gather outside calls
   uint64_t hash = 0;     // of what has to be equal on all ranks besides
-  std::string advice{};  // what to do where ranks differ; ends the mismatch that all get
+  std::string advice{};  // what to do where ranks differ; ends the mismatch that all get (see mismatch_text())
 };
 
 class ControlConnection {
@@ -82,6 +82,7 @@ class ControlConnection {
 
   // The life of a call; see call_ledger.h. begin -> allgather with tag.call = call, if any -> enter -> end.
   void begin_call(uint64_t call, std::string description);
+  void describe_call(uint64_t call, std::string description);  // anew, once more is known
   void enter_call(uint64_t call);
   void end_call(uint64_t call);
   // Local checks refused the call, before or after begin_call() and instead of enter_call(): nothing of it was sent.
@@ -96,6 +97,9 @@ class ControlConnection {
 
   std::optional<AbortNotice> aborted() const;
   void throw_if_aborted() const;
+  // Error(closed) in a process that was forked from the one that made this. Takes no lock, of which the parent may have
+  // held any at the fork.
+  void throw_if_forked() const;
 
   // Says goodbye, stops the thread, closes the sockets. Idempotent, needs no peer, below one second.
   void close();

@@ -49,6 +49,7 @@ void ControlLink::drop(Line& line) {
 }
 
 void ControlLink::wake() {
+  if (!wake_.is_open()) return;
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof one);  // full means awake already
 }

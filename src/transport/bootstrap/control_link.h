@@ -36,7 +36,9 @@ class ControlLink {
   void turn(SteadyTime until, const OnRecord& on_record, const OnLost& on_lost);
   // Stores for the next turn; nothing happens when that connection is gone.
   void send(Rank to, const ControlRecord& record);
-  void wake();  // from any thread
+  void wake();  // from any thread; nothing happens after stop_waking()
+  // When no turn() can come any more. Not beside wake().
+  void stop_waking() { wake_.reset(); }
 
   bool is_connected(Rank rank) const;
   // Ends every connection in an orderly way: writes what is stored, says end-of-file, and waits for the other sides' up

@@ -81,8 +81,8 @@ ControlConnection::Monitor::~Monitor() {
     const std::lock_guard lock(mutex_);
     if (phase_ == Phase::running) phase_ = Phase::stopping;
     changed_.notify_all();
+    link_.wake();
   }
-  link_.wake();
   if (thread_.joinable()) thread_.join();
 }
 

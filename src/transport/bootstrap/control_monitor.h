@@ -27,6 +27,7 @@ class ControlConnection::Monitor {
 
   std::vector<Bytes> allgather(const GatherTag& tag, Bytes mine, SteadyTime deadline);
   void begin_call(uint64_t call, std::string description);
+  void describe_call(uint64_t call, std::string description);
   void enter_call(uint64_t call);
   void end_call(uint64_t call);
   void refuse_call(uint64_t call, const std::string& text);
@@ -34,6 +35,7 @@ class ControlConnection::Monitor {
   void send_abort(ErrorKind kind, const std::string& text);
   std::optional<AbortNotice> aborted();
   void throw_if_aborted();
+  void throw_if_forked() const;  // before the lock, which the parent may have held
   void close();
 
  private:
@@ -52,13 +54,13 @@ class ControlConnection::Monitor {
   bool is_root() const { return joined_.rank == Rank(0); }
   [[noreturn]] void throw_abort() const;
   void throw_if_dead(const Lock& lock) const;
-  void throw_if_forked() const;  // before the lock, which the parent may have held
   void post(ControlRecord record);
   void raise(const CallFault& fault);
   [[noreturn]] void raise_and_throw(Lock& lock, const CallFault& fault);
   void check_gather_size(const GatherTag& tag, size_t own_bytes) const;
   void start_gather(Lock& lock, const GatherTag& tag, Bytes mine);
-  [[noreturn]] void expire_gather(Lock& lock, const GatherTag& tag, std::chrono::nanoseconds waited);
+  void report_expired(Lock& lock, const GatherTag& tag, std::chrono::nanoseconds waited);
+  [[noreturn]] void raise_expired(Lock& lock, const GatherTag& tag, std::chrono::nanoseconds waited);
 
   // On the monitor thread, without the lock.
   void run();

@@ -51,7 +51,9 @@ std::string ControlRoot::difference_text(const ControlRecord& a, const ControlRe
   }
   const bool is_a_first = a.rank < b.rank;
   const ControlRecord &first = is_a_first ? a : b, &second = is_a_first ? b : a;
-  const std::string& advice = first.advice.empty() ? second.advice : first.advice;
+  const std::string& own_advice = first.advice.empty() ? second.advice : first.advice;
+  // Ranks in different calls, or of which one is in none, have done different things whatever they brought.
+  const std::string advice = a.call == b.call || own_advice.empty() ? first_line(own_advice) : kSameCallsAdvice;
   return fmt::format("ranks are in different steps: rank {} is in {} | rank {} is in {}{}{}", first.rank.value,
                      gather_text(first), second.rank.value, gather_text(second), advice.empty() ? "" : "; ", advice);
 }

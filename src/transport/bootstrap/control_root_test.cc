@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "transport/bootstrap/call_ledger.h"
+
 namespace tilewire {
 namespace {
 
@@ -71,6 +73,26 @@ TEST_F(ControlRootTest, OneStepOfACallWithOtherContentsIsNotSaidToBeTwoSteps) {
   ASSERT_EQ(aborts.size(), 3u);
   EXPECT_EQ(aborts[1].record.kind, ErrorKind::mismatch);
   EXPECT_EQ(aborts[1].record.text, "call 4 is not the same on all ranks: rank 0: 9 rows | rank 2: 3 rows; so");
+}
+
+// What an op advises is about what ranks bring to one call of it.
+TEST_F(ControlRootTest, TheAdviceOfAnOpIsForRanksInItsCallOnly) {
+  const ControlRecord plan{
+      .type = ControlType::gather, .call = 4, .hash = 1, .name = "plan", .advice = "rows\nword: so"};
+  const auto told = [&](ControlRecord other) {
+    other.type = ControlType::gather;
+    ControlRoot root(2, [this](Rank to, const ControlRecord& record) { sent_.push_back({to, record}); });
+    root.on_record(Rank(0), plan, now_);
+    root.on_record(Rank(1), std::move(other), now_);
+    return take(ControlType::abort).at(0).record.text;
+  };
+  for (const ControlRecord& other : {ControlRecord{.name = "barrier"}, ControlRecord{.call = 3, .name = "plan"}}) {
+    const std::string text = told(other);
+    EXPECT_NE(text.find(std::string("; ") + kSameCallsAdvice), std::string::npos) << text;
+    EXPECT_EQ(text.find("rows"), std::string::npos) << text;
+  }
+  const std::string same_call = told({.call = 4, .name = "row counts"});
+  EXPECT_EQ(same_call.substr(same_call.rfind("; ")), "; rows");
 }
 
 TEST_F(ControlRootTest, NoticeGoesOnlyToRanksThatHaveNotJoinedAndOnlyWhenLate) {

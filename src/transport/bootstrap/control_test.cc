@@ -353,6 +353,32 @@ TEST(Control, ManyCreateAndCloseCyclesLeaveNothingOpen) {
   EXPECT_EQ(threads_of_process(), threads);
 }
 
+TEST(Control, AClosedConnectionThatIsStillThereKeepsNoDescriptor) {
+  const auto counts = std::make_shared<std::atomic<size_t>>(0);
+  size_t before = 0;
+  expect_none(run_connected(1, [&](Member m) {
+    m.control.close();
+    before = open_descriptors();
+    m.control.close();
+    m.control.send_abort(ErrorKind::aborted, "late");
+    *counts = open_descriptors();
+  }));
+  EXPECT_EQ(*counts, before);
+  EXPECT_EQ(open_descriptors(), before) << "its end has closed one more";
+}
+
+// The last rank comes between the deadline of a waiting one and rank 0's answer to it.
+TEST(Control, AGatherThatIsOverWhileItsDeadlineIsReportedIsOver) {
+  for (int round = 0; round < 20; ++round) {
+    const auto failures = run_connected(2, [&](Member m) {
+      m.control.barrier("start", deadline_in(20s));
+      if (m.rank == 1) std::this_thread::sleep_for(20ms + std::chrono::microseconds(50) * round);
+      m.control.barrier("near", deadline_in(m.rank == 0 ? 20ms : 5000ms));
+    });
+    for (const Failure& f : failures) EXPECT_TRUE(!f.has_failed || f.names("rank 1 did not come")) << f.text;
+  }
+}
+
 TEST(Control, TwoCommunicatorsOfOneProcessDoNotMix) {
   MemoryStore store;
   expect_none(run_connected(2, [&](Member outer) {

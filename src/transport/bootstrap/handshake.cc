@@ -102,6 +102,8 @@ Digest HandshakeKeys::root_proof() const { return proof("rank 0 knows the secret
 
 Digest HandshakeKeys::join_proof(std::span<const std::byte> join) const { return proof("join", join); }
 
+Digest HandshakeKeys::refusal_proof(std::span<const std::byte> refusal) const { return proof("refusal", refusal); }
+
 Digest HandshakeKeys::verdict_proof(std::span<const std::byte> verdict) const { return proof("verdict", verdict); }
 
 Bytes Sealed::pack() const { return ByteWriter().bytes(content).raw(proof).take(); }

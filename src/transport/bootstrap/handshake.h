@@ -2,9 +2,12 @@
 //
 //   rank -> rank 0   hello      protocol version, rank, a random challenge
 //   rank 0 -> rank   challenge  protocol version, job nonce, a random challenge, rank 0's proof
-//   rank -> rank 0   join       everything that is compared, the rank's proof over it; or `denial`: rank 0's proof is
-//   wrong rank 0 -> rank   waiting    which ranks are missing, once a second rank -> rank 0   give_up    the rank's own
-//   deadline has passed rank 0 -> rank   verdict    the roster, or the error that all ranks get; with a proof
+//   rank -> rank 0   join       everything that is compared, the rank's proof over it;
+//                               or `denial`: rank 0's proof is wrong;
+//                               or `refusal`: why this rank will not come, with its proof
+//   rank 0 -> rank   waiting    which ranks are missing, once a second
+//   rank -> rank 0   give_up    the rank's own deadline has passed
+//   rank 0 -> rank   verdict    the roster, or the error that all ranks get; with a proof
 //
 // A proof is an HMAC under the job key over a label of its own, both challenges and the content, so none can be
 // replayed or reflected. The first fields of hello and challenge never change, so that any two versions can name their
@@ -29,7 +32,7 @@ inline constexpr uint32_t kProtocolVersion = 1;
 inline constexpr size_t kMaxHandshakeBytes = size_t{64} << 10;  // of a message from somebody not authenticated yet
 inline constexpr size_t kMaxVerdictBytes = size_t{16} << 20;    // of a message from rank 0
 
-enum class HandshakeType : uint16_t { hello = 1, challenge, join, denial, waiting, give_up, verdict };
+enum class HandshakeType : uint16_t { hello = 1, challenge, join, denial, waiting, give_up, verdict, refusal };
 // As a message carries it.
 constexpr uint16_t type_of(HandshakeType type) { return static_cast<uint16_t>(type); }
 
@@ -84,6 +87,7 @@ struct HandshakeKeys {
 
   Digest root_proof() const;
   Digest join_proof(std::span<const std::byte> join) const;
+  Digest refusal_proof(std::span<const std::byte> refusal) const;
   Digest verdict_proof(std::span<const std::byte> verdict) const;
 
  private:

@@ -149,4 +149,11 @@ Rendezvous rendezvous(const RendezvousOptions& options) {
   return options.store != nullptr ? collect_by_store(options, deadline) : collect_by_port(options, deadline);
 }
 
+void refuse_rendezvous(const RendezvousOptions& options, const std::string& why) {
+  check_options(options);
+  if (options.rank.value == 0) return;
+  const SteadyTime deadline = deadline_in(options.connect_deadline);
+  tell_refusal(options, look_up_root(options, deadline), why, deadline);
+}
+
 }  // namespace tilewire

@@ -61,6 +61,11 @@ struct Rendezvous {
   int64_t strangers = 0;                // on rank 0: connections dropped
 };
 
+// In place of rendezvous() on a rank other than 0 that will not come, because of what it has found wrong by itself: the
+// ranks that came get Error(refused) with `why`. Tries until connect_deadline to reach rank 0, and throws as rendezvous()
+// does when it cannot.
+void refuse_rendezvous(const RendezvousOptions& options, const std::string& why);
+
 // Blocks until all ranks have come. Throws, beyond what is said above: Error(resource) when the port is in use (naming
 // it), Error(invalid_argument) for a bad rank, world size or address, Error(unavailable) when nobody knows the name in
 // host_port, nor a few seconds later, and at once on rank 0 when it means another host, Error(peer_lost) when a rank that had come went

@@ -13,6 +13,7 @@ namespace {
 constexpr std::chrono::milliseconds kFirstRetry{5};
 constexpr std::chrono::milliseconds kLastRetry{250};
 constexpr std::chrono::milliseconds kPollPeriod{100};
+constexpr size_t kMostRefusalBytes = 4096;
 constexpr std::chrono::seconds kAttemptLimit{3};  // one connect or one answer; a host that drops packets gives none
 
 // One address of rank 0, and the own one that connections to it come from ("": as the system chooses).
@@ -155,11 +156,10 @@ RosterVerdict await_verdict(MessageSocket& socket, const HandshakeKeys& keys, co
     if (error.kind() != ErrorKind::deadline) throw;
     tell_giving_up(socket);
     const double limit_s = std::chrono::duration<double>(options.connect_deadline).count();
-    throw Error(ErrorKind::deadline,
-                {.what = fmt::format("{} did not come to the rendezvous", missing),
-                 .where = where,
-                 .limit = fmt::format("connect deadline {} s", limit_s),
-                 .advice = "look at the output of the missing ranks, or raise the connect deadline"});
+    throw Error(ErrorKind::deadline, {.what = fmt::format("{} did not come to the rendezvous", missing),
+                                      .where = where,
+                                      .limit = fmt::format("connect deadline {} s", limit_s),
+                                      .advice = kMissingAdvice});
   }
 }
 
@@ -192,6 +192,16 @@ Rendezvous join_rendezvous(const RendezvousOptions& options, const RootAddress& 
   out.hosts = verdict.hosts;
   out.to_root = std::move(socket);
   return out;
+}
+
+void tell_refusal(const RendezvousOptions& options, const RootAddress& root, const std::string& why,
+                  SteadyTime deadline) {
+  Greeted greeted = greet_root(options, root.host_port, deadline);
+  const JobKey job = derive_job_key(root.secret, greeted.root.nonce);
+  const HandshakeKeys keys{job.key, greeted.own, greeted.root.challenge};
+  if (!denial_of(greeted, keys, options, root).empty()) return;
+  const Bytes content = to_bytes(why.substr(0, kMostRefusalBytes));
+  greeted.socket.send(type_of(HandshakeType::refusal), Sealed{content, keys.refusal_proof(content)}.pack(), deadline);
 }
 
 }  // namespace tilewire

@@ -141,19 +141,28 @@ RendezvousRoot::Step RendezvousRoot::on_join(Pending& pending, const Message& me
     claims_.push_back({pending.claimed, printable(message.payload)});
     return Step::drop;
   }
+  if (message.type == type_of(HandshakeType::refusal)) return on_refusal(pending, Sealed::unpack(message.payload));
   if (message.type != type_of(HandshakeType::join)) return Step::drop;
   const Sealed sealed = Sealed::unpack(message.payload);
-  if (!equal_in_constant_time(sealed.proof, pending.keys.join_proof(sealed.content))) {
-    claims_.push_back({pending.claimed, fmt::format("rank {} at {} has another secret than rank 0",
-                                                    pending.claimed.value, pending.socket.peer())});
-    return Step::drop;
-  }
+  if (!equal_in_constant_time(sealed.proof, pending.keys.join_proof(sealed.content))) return deny(pending);
   joins_.push_back(Join::unpack(sealed.content));
   const Join& join = joins_.back();
   pending.socket.rename_peer(fmt::format("rank {} on {}", join.rank.value, join.host.to_text()));
   pending.socket.set_max_payload_bytes(kMaxVerdictBytes);
   arrived_.push_back({std::move(pending.socket), pending.keys});
   differences_ = find_differences(joins_, job_.nonce);
+  return Step::joined;
+}
+
+RendezvousRoot::Step RendezvousRoot::deny(const Pending& pending) {
+  claims_.push_back({pending.claimed, fmt::format("rank {} at {} has another secret than rank 0", pending.claimed.value,
+                                                  pending.socket.peer())});
+  return Step::drop;
+}
+
+RendezvousRoot::Step RendezvousRoot::on_refusal(const Pending& pending, const Sealed& sealed) {
+  if (!equal_in_constant_time(sealed.proof, pending.keys.refusal_proof(sealed.content))) return deny(pending);
+  refusals_.push_back({pending.claimed, to_text(sealed.content)});
   return Step::joined;
 }
 
@@ -167,7 +176,7 @@ void RendezvousRoot::watch_arrived() {
     const Rank rank = joins_[i + 1].rank;
     arrived_[i].socket.close();
     const auto missing = missing_ranks(joins_, options_.world_size);
-    if (!differences_.empty()) fail_by_difference();
+    if (is_lost()) fail_by_difference();
     fail(ErrorKind::peer_lost,
          {.what = fmt::format("rank {} went away before all ranks had come to the rendezvous", rank.value),
           .values = missing.empty() ? std::string() : fmt::format("still missing: {}", rank_list(missing)),
@@ -197,8 +206,9 @@ bool RendezvousRoot::is_complete() const {
 void RendezvousRoot::update_settle() {
   int32_t expected = options_.world_size;
   for (const Join& join : joins_) expected = std::min(expected, std::max(join.world_size, 1));
-  if (!differences_.empty() && joins_.size() + claims_.size() >= static_cast<size_t>(expected)) fail_by_difference();
-  if (differences_.empty() && !are_all_missing_claimed()) {
+  const size_t heard_of = joins_.size() + claims_.size() + refusals_.size();
+  if (is_lost() && heard_of >= static_cast<size_t>(expected)) fail_by_difference();
+  if (!is_lost() && !are_all_missing_claimed()) {
     settle_until_.reset();
   } else if (!settle_until_) {
     settle_until_ = std::min(deadline_, deadline_in(options_.settle));
@@ -213,6 +223,12 @@ bool RendezvousRoot::are_all_missing_claimed() const {
 }
 
 void RendezvousRoot::fail_by_difference() {
+  if (!refusals_.empty()) {
+    const Claim& first = refusals_.front();
+    fail(ErrorKind::refused, {.what = fmt::format("rank {} refused to join the job", first.rank.value),
+                              .values = first.reason,
+                              .advice = fmt::format("mend that on rank {}", first.rank.value)});
+  }
   std::vector<std::string> texts = differences_;
   for (const Claim& claim : claims_) texts.push_back(claim.reason);
   fail(ErrorKind::mismatch, {.what = "the ranks of this job do not agree",
@@ -221,7 +237,7 @@ void RendezvousRoot::fail_by_difference() {
 }
 
 void RendezvousRoot::fail_by_deadline() {
-  if (!differences_.empty()) fail_by_difference();
+  if (is_lost()) fail_by_difference();
   std::string seen;
   for (const Claim& claim : claims_) seen += fmt::format("; {}", claim.reason);
   if (strangers_ > 0) seen += fmt::format("; {} connections of strangers dropped", strangers_);
@@ -230,7 +246,7 @@ void RendezvousRoot::fail_by_deadline() {
        {.what = fmt::format("{} did not come to the rendezvous", rank_list(missing_ranks(joins_, options_.world_size))),
         .values = fmt::format("{} of {} ranks came{}", joins_.size(), options_.world_size, seen),
         .limit = fmt::format("connect deadline {} s", limit_s),
-        .advice = "look at the output of the missing ranks, or raise the connect deadline"});
+        .advice = kMissingAdvice});
 }
 
 void RendezvousRoot::fail(ErrorKind kind, ErrorParts parts) {

@@ -17,6 +17,11 @@ Error error_at(const HostPort& place, const RendezvousOptions& options, const Er
 
 Join own_join(const RendezvousOptions& options);
 
+// Of ranks that did not come: they may not have been started, have ended, have failed before init() or in it, or be slow.
+inline constexpr const char* kMissingAdvice =
+    "look at the output of the missing ranks: they may have failed before they could say so, or never have been "
+    "started; where they are only late, raise the connect deadline";
+
 // Rank 0: collects the others on one thread with one poll loop, so that no single connection can hold it up.
 class RendezvousRoot {
  public:
@@ -50,11 +55,14 @@ class RendezvousRoot {
   Step serve(Pending& pending);
   Step on_hello(Pending& pending, const Message& message);
   Step on_join(Pending& pending, const Message& message);
+  Step on_refusal(const Pending& pending, const Sealed& sealed);
+  Step deny(const Pending& pending);
   void watch_arrived();
   void tell_who_is_missing();
   bool is_complete() const;
   void update_settle();
   bool are_all_missing_claimed() const;
+  bool is_lost() const { return !differences_.empty() || !refusals_.empty(); }
   [[noreturn]] void fail(ErrorKind kind, ErrorParts parts);
   [[noreturn]] void fail_by_difference();
   [[noreturn]] void fail_by_deadline();
@@ -70,6 +78,7 @@ class RendezvousRoot {
   std::vector<Arrived> arrived_;
   std::vector<Claim> claims_;
   std::vector<std::string> differences_;
+  std::vector<Claim> refusals_;  // of ranks that are authenticated, by which they will not come
   std::optional<SteadyTime> settle_until_;
   SteadyTime next_news_;
   int64_t strangers_ = 0;
@@ -83,5 +92,8 @@ struct RootAddress {
 
 // The others: reach rank 0, prove, wait for the verdict.
 Rendezvous join_rendezvous(const RendezvousOptions& options, const RootAddress& root, SteadyTime deadline);
+// Or reach it, prove, and say why this rank does not come.
+void tell_refusal(const RendezvousOptions& options, const RootAddress& root, const std::string& why,
+                  SteadyTime deadline);
 
 }  // namespace tilewire

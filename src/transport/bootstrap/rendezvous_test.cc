@@ -121,6 +121,52 @@ TEST(Rendezvous, WrongJobNonceIsToldToAll) {
   expect_all(failures, ErrorKind::mismatch, {"job nonce", to_hex(other)});
 }
 
+// Whoever knows that it will not come says why; the others need not wait for it.
+TEST(Rendezvous, ARankThatRefusesIsToldToAllThatCameWithItsReason) {
+  for (const bool is_early : {true, false}) {
+    const std::string address = free_address();
+    const SteadyTime start = steady_now();
+    const auto failures = run_ranks(3, [&](int rank) {
+      const RendezvousOptions options = rank_options(rank, 3, address);
+      if ((rank == 2) != is_early) std::this_thread::sleep_for(200ms);
+      if (rank != 2) {
+        rendezvous(options);
+      } else {
+        refuse_rendezvous(options, "no such option: nope");
+      }
+    });
+    EXPECT_FALSE(failures[2].has_failed) << failures[2].text;
+    expect_all({failures[0], failures[1]}, ErrorKind::refused,
+               {"rank 2 refused to join the job", "no such option: nope"});
+    EXPECT_LT(steady_now() - start, 5s) << "they waited for it until their deadline";
+  }
+}
+
+TEST(Rendezvous, ARefusalOfAStrangerEndsNothing) {
+  const std::string address = free_address();
+  const auto failures = run_ranks(3, [&](int rank) {
+    RendezvousOptions options = rank_options(rank == 2 ? 1 : rank, 2, address);
+    if (rank == 1) std::this_thread::sleep_for(300ms);
+    if (rank != 2) {
+      rendezvous(options);
+    } else {
+      options.secret = "another";
+      refuse_rendezvous(options, "away with you");
+    }
+  });
+  for (const Failure& failure : failures) EXPECT_FALSE(failure.has_failed) << failure.text;
+}
+
+TEST(Rendezvous, ARefusalThatReachesNobodyGivesUpSoon) {
+  RendezvousOptions options = rank_options(1, 2, free_address());
+  options.connect_deadline = 300ms;
+  const SteadyTime start = steady_now();
+  EXPECT_EQ(failure_of([&] { refuse_rendezvous(options, "no"); }).kind, ErrorKind::deadline);
+  EXPECT_LT(steady_now() - start, 3s);
+  options.rank = Rank(0);
+  EXPECT_FALSE(failure_of([&] { refuse_rendezvous(options, "no"); }).has_failed) << "rank 0 has nobody to tell";
+}
+
 TEST(Rendezvous, RankOutsideTheJobIsRefusedAtOnce) {
   EXPECT_EQ(failure_of([] { rendezvous(rank_options(2, 2, "127.0.0.1:1")); }).kind, ErrorKind::invalid_argument);
   EXPECT_EQ(failure_of([] { rendezvous(rank_options(-1, 2, "127.0.0.1:1")); }).kind, ErrorKind::invalid_argument);
