@@ -4,6 +4,7 @@
 #include <tilewire/error.h>
 
 #include <functional>
+#include <utility>
 
 #include "executor/test_support.h"
 
@@ -45,6 +46,48 @@ TEST(MatrixChecks, ANegativeStrideReachesBelowTheAddress) {
   backwards.row_stride = -4;
   EXPECT_NE(error_of([&] { check_no_overlap("op", {{"out", part(m, 3, 1)}}, {{"a", backwards}}); }), "");
   EXPECT_EQ(error_of([&] { check_no_overlap("op", {{"out", part(m, 2, 1)}}, {{"a", backwards}}); }), "");
+}
+
+// Columns [first, first + cols) of all rows, as a program that keeps several arrays in one has them.
+MatrixView window(const OwnedMatrix& m, int64_t first, int64_t cols) {
+  MatrixView v = m.view();
+  v.data = static_cast<float*>(v.data) + first;
+  v.cols = cols;
+  return v;
+}
+
+TEST(MatrixChecks, WindowsOfOneArrayBesideEachOtherAreApart) {
+  const OwnedMatrix m(6, 12, DataType::fp32);
+  const auto check = [&](MatrixView written, MatrixView read) {
+    return error_of([&] { check_no_overlap("op", {{"out", written}}, {{"a", read}}); });
+  };
+  EXPECT_EQ(check(window(m, 0, 7), window(m, 7, 5)), "");
+  EXPECT_EQ(check(window(m, 7, 5), window(m, 0, 7)), "");
+  EXPECT_NE(check(window(m, 0, 7), window(m, 6, 5)), "") << "a column is in both";
+  EXPECT_NE(check(window(m, 6, 6), window(m, 0, 7)), "") << "a column is in both";
+  MatrixView later = window(m, 7, 5);  // rows 1 to 5 of the window
+  later.data = static_cast<float*>(later.data) + later.row_stride;
+  later.rows = 5;
+  EXPECT_EQ(check(window(m, 0, 7), later), "");
+  MatrixView backwards = window(m, 7, 5);
+  backwards.data = static_cast<float*>(backwards.data) + 5 * backwards.row_stride;
+  backwards.row_stride = -backwards.row_stride;
+  EXPECT_EQ(check(window(m, 0, 7), backwards), "");
+  EXPECT_NE(check(window(m, 4, 7), backwards), "");
+  MatrixView transposed = window(m, 7, 5);
+  std::swap(transposed.rows, transposed.cols);
+  std::swap(transposed.row_stride, transposed.col_stride);
+  EXPECT_EQ(check(window(m, 0, 7), transposed), "");
+  EXPECT_NE(check(window(m, 0, 8), transposed), "");
+  MatrixView one_row = window(m, 7, 5);  // of the third row
+  one_row.data = static_cast<float*>(one_row.data) + 2 * one_row.row_stride;
+  one_row.rows = 1;
+  EXPECT_EQ(check(window(m, 0, 7), one_row), "");
+  one_row.cols = 6;  // into the next row
+  EXPECT_NE(check(window(m, 0, 7), one_row), "");
+  MatrixView other_pitch = window(m, 7, 5);
+  other_pitch.row_stride = 11;
+  EXPECT_NE(check(window(m, 0, 7), other_pitch), "") << "they meet in a later row";
 }
 
 TEST(MatrixChecks, ResultsThatShareMemoryAreNamedBoth) {

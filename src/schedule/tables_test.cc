@@ -228,9 +228,22 @@ TEST(ArenaLayout, WhatDoesNotFitTheWireIsRefusedWithItsName) {
   bad = good;
   bad.flags.max_chunks = 1 << 14;
   EXPECT_NE(refusal(bad).find("TILEWIRE_MAX_CHUNKS_PER_SOURCE"), std::string::npos);
+  // What it says to lower it to will do, and no more would.
+  for (const int32_t ranks : {4, 171, 300, 1024}) {
+    bad = good;
+    bad.flags = {.ranks = ranks, .max_chunks = 1 << 20};
+    const std::string advice = "MAX_CHUNKS_PER_SOURCE to ", text = refusal(bad);
+    const size_t at = text.find(advice);
+    ASSERT_NE(at, std::string::npos) << text;
+    const int32_t most = std::stoi(text.substr(at + advice.size()));
+    bad.flags.max_chunks = most;
+    EXPECT_EQ(refusal(bad), "") << ranks;
+    bad.flags.max_chunks = most + 1;
+    EXPECT_NE(refusal(bad), "") << ranks;
+  }
   bad = good;
   bad.half_stride_bytes = int64_t{1} << 38;
-  EXPECT_NE(refusal(bad).find("half stride"), std::string::npos);
+  EXPECT_NE(refusal(bad).find("lower TILEWIRE_ARENA_RESERVE_BYTES to 128GiB"), std::string::npos) << refusal(bad);
 }
 
 TEST(WordText, NamesEveryKindOfWord) {
