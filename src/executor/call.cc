@@ -113,17 +113,17 @@ void Call::agree(const std::string& agreed_text, int64_t half_bytes) {
   if (half_bytes > session_.agreed_half_bytes()) session_.grow_halves(site_.attempt, half_bytes);
 }
 
-void Call::end() {
-  session_.control().enter_call(site_.attempt);
-  session_.control().end_call(site_.attempt);
-  state_ = State::ended;
-}
 void Call::await_ready(uint64_t agreed_hash) {
   const SteadyTime limit =
       std::max(session_.deadline(), deadline_in(to_milliseconds(session_.options().connect_deadline_s)));
   session_.control().allgather({.kind = "ready", .call = site_.attempt, .hash = agreed_hash}, {}, limit);
 }
 
+void Call::end() {
+  session_.control().enter_call(site_.attempt);
+  session_.control().end_call(site_.attempt);
+  state_ = State::ended;
+}
 
 void Call::run(uint64_t agreed_hash, const std::function<Program(Epoch)>& make) {
   session_.control().enter_call(site_.attempt);
@@ -155,11 +155,6 @@ void Call::run(uint64_t agreed_hash, const std::function<Program(Epoch)>& make) 
   state_ = State::ended;
 }
 
-void Call::write_record(Epoch epoch) {
-  std::byte* half = session_.arena().base() + session_.arena().layout().half_offset(epoch);
-  std::memcpy(half + ArenaLayout::record_offset(session_.rank()), &site_.record, sizeof(site_.record));
-}
-
 void Call::launch(const std::function<void()>& put) {
   session_.control().enter_call(site_.attempt);
   state_ = State::entered;
@@ -170,6 +165,11 @@ void Call::launch(const std::function<void()>& put) {
   }
   session_.note_launched(site_.attempt);
   state_ = State::ended;
+}
+
+void Call::write_record(Epoch epoch) {
+  std::byte* half = session_.arena().base() + session_.arena().layout().half_offset(epoch);
+  std::memcpy(half + ArenaLayout::record_offset(session_.rank()), &site_.record, sizeof(site_.record));
 }
 
 void Call::run_roles(const Program& program) {

@@ -126,8 +126,8 @@ class OpCalls {
     Call call(session_, Op::kName, mismatch_advice_of<Op>());
     std::shared_ptr<const Prepared> prepared;
     try {
-      prepared = prepare(problem, plan_json);
       session_.check_operands_on(/*is_gpu=*/false, Op::kName);
+      prepared = prepare(problem, plan_json);
     } catch (...) {
       refuse_for_current_exception(call, Op::kName);
     }
@@ -160,8 +160,8 @@ class OpCalls {
     CountExchange counts(call, Op::kName);
     Checked checked;
     try {
-      Op::check(arguments, session_);
       session_.check_operands_on(/*is_gpu=*/false, Op::kName);
+      Op::check(arguments, session_);
       checked.problem = Op::make_problem(arguments, session_, counts);
       if (fixed != nullptr && checked.problem.text() != fixed->text()) {
         refuse_other_problem(Op::kName, checked.problem.text(), fixed->text());

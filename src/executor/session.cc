@@ -308,27 +308,27 @@ void Session::tell_left_by_exception() noexcept {
 void Session::close() noexcept {
   const std::lock_guard lock(close_mutex_);
   if (is_closed_.exchange(true)) return;
-  end_gpu_calls();
-  if (arena_) raise_abort(arena_->control());
   if (is_in_call_) {
     // The call of another thread leaves: its roles by the abort word, its gathers by the abort that all ranks get.
     // Every wait in it ends by one of the two, so this one needs no limit.
     tell_abort("closed its communicator during a call");
-  fault_watch_.reset();
+    if (arena_) raise_abort(arena_->control());
     while (is_in_call_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   } else {
     await_sent();
-    if (arena_) raise_abort(arena_->control());
-  if (gpu_) gpu_->close();
   }
+  end_gpu_calls();
+  if (arena_) raise_abort(arena_->control());
   finish_trace_file();
   const QuietGuard quiet(*this, QuietGuard::NoLimit{});  // who holds it now is soon done: no call begins any more
   team_.reset();
   relay_team_.reset();
+  fault_watch_.reset();
   if (proxy_) proxy_->stop();
   if (transport_) transport_->close();
   if (control_) control_->close();
   abort_base_ = nullptr;
+  if (gpu_) gpu_->close();
   if (arena_) arena_->close();
 }
 

@@ -19,10 +19,10 @@
 #include <string>
 #include <vector>
 
-#include "executor/gpu_rank.h"
 #include "base/ids.h"
-#include "executor/kernel_faults.h"
+#include "executor/gpu_rank.h"
 #include "executor/host_gemm.h"
+#include "executor/kernel_faults.h"
 #include "executor/role_team.h"
 #include "executor/trace.h"
 #include "memory/arena.h"

@@ -12,6 +12,13 @@ namespace tilewire {
 
 void Session::start_trace() {
   const QuietGuard guard(*this);
+  if (gpu_) {
+    throw Error(ErrorKind::unavailable, {.what = "GPU ranks record no timeline",
+                                         .where = fmt::format("rank {}", rank().value),
+                                         .values = "",
+                                         .limit = "",
+                                         .advice = "record one of CPU ranks"});
+  }
   if (std::exchange(is_tracing_, true)) return;
   if (!trace_) trace_ = std::make_unique<TraceLog>(rank(), options_.trace_events);
   const TraceCounts before = trace_->counts();
@@ -20,14 +27,8 @@ void Session::start_trace() {
   trace_->clear();
 }
 
-  if (gpu_) {
-    throw Error(ErrorKind::unavailable, {.what = "GPU ranks record no timeline",
-                                         .where = fmt::format("rank {}", rank().value),
-                                         .values = "",
-                                         .limit = "",
-                                         .advice = "record one of CPU ranks"});
-  }
-// Whether the file can be written shows at once, not after an hour of work.
+// Whether the file can be written shows at once, not after an hour of work. With the rank in its name, what was given
+// would not be met at all.
 void Session::start_trace_file() {
   write_trace(trace_path(), {});
   start_trace();
