@@ -65,6 +65,11 @@ void Call::begin(const std::string& description) {
   state_ = State::begun;
 }
 
+void Call::describe(const std::string& description) {
+  site_.description = description;
+  session_.control().describe_call(site_.attempt, description);
+}
+
 std::vector<Call::Exchanged> Call::exchange_all(const char* what, const Exchanged& mine) {
   ByteWriter writer;
   const auto all = session_.control().allgather(

@@ -32,7 +32,7 @@ class Call {
   // From here on this rank takes part.
   void begin(const std::string& description);
   // A better description, once more is known.
-  void describe(const std::string& description) { site_.description = description; }
+  void describe(const std::string& description);
   // A number from every rank, by rank: host only, over the control connection. Where a rank refuses in it, the call is
   // over and Error(refused) quotes the lowest such rank.
   std::vector<int64_t> exchange(const char* what, int64_t mine);

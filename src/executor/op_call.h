@@ -20,7 +20,8 @@
 //   Call::Program program(const Schedule&, const Plan&, const Operands&, const Arguments&)    both first live on
 //   CallReport report(const Schedule&)                        bytes; the rest is filled in here
 // and to_json(Choice) beside them. It may have
-//   const char* kMismatchAdvice                               what to do about ranks that do not make the same call
+//   const char* kMismatchAdvice                               what to do about ranks that do not make the same call;
+//                                                             its further lines: see mismatch_text()
 //   const char* exchanged(const Arguments&)                   must have it if make_problem exchanges anything: what it
 //                                                             calls its first exchange in this call, nullptr where it
 //                                                             makes none. Refusals before it travel in it.
@@ -103,7 +104,7 @@ class OpCalls {
     std::chrono::steady_clock::time_point begin;
     try {
       // After all checks: a rank that has begun does not outlive the refusal of another one.
-      if (!checked.has_begun) call.begin(text_of_call(Op::kName, checked.problem.text()));
+      if (!checked.has_begun) call.begin(agreed_text(checked.problem, checked.prepared->plan));
       const std::string agreed = agree(call, checked.problem, checked.prepared->plan);
       begin = std::chrono::steady_clock::now();
       call.run(hash64(agreed), [&](Epoch epoch) {
@@ -131,7 +132,7 @@ class OpCalls {
     } catch (...) {
       refuse_for_current_exception(call, Op::kName);
     }
-    call.begin(text_of_call(Op::kName, problem.text()));
+    call.begin(agreed_text(problem, prepared->plan));
     agree(call, problem, prepared->plan);
     call.end();
     return prepared->plan;
@@ -202,8 +203,13 @@ class OpCalls {
     return prepared;
   }
 
+  // What a mismatch quotes of each rank: all of it has to be equal.
+  static std::string agreed_text(const Problem& problem, const Plan& plan) {
+    return text_of_call(Op::kName, Op::agreed_text(problem, plan));
+  }
+
   std::string agree(Call& call, const Problem& problem, const Plan& plan) {
-    std::string text = text_of_call(Op::kName, Op::agreed_text(problem, plan));
+    std::string text = agreed_text(problem, plan);
     call.describe(text);
     if (agreed_.count(hash64(text)) != 0) return text;
     call.agree(text, plan.half_bytes);

@@ -19,8 +19,7 @@ namespace tilewire {
 struct CallAborted {};
 
 // What to do about ranks that do not make the same call, where the op has nothing better to say.
-inline constexpr const char* kMismatchAdvice =
-    "make the same calls in the same order, with the same sizes, on all ranks";
+inline constexpr const char* kMismatchAdvice = kSameCallsAdvice;
 
 // What the roles of a call have in common.
 struct CallSite {

@@ -251,29 +251,20 @@ void Session::throw_if_dead() const {
   }
 }
 
+// Who held it at a fork is not in the child to end its turn.
 Session::QuietGuard::QuietGuard(Session& session) : session_(session) {
-  const auto limit = to_milliseconds(session.options_.deadline_s);
-  std::unique_lock lock(session.quiet_mutex_);
-  if (!session.quiet_ended_.wait_for(lock, limit, [&] { return !session.is_quiet_held_; })) {
+  if (session.control_) session.control_->throw_if_forked();
+  if (!session.quiet_.begin(to_milliseconds(session.options_.deadline_s))) {
     throw Error(ErrorKind::deadline, {.what = "a call of another thread is still in flight",
                                       .where = fmt::format("rank {}", session.rank().value),
                                       .limit = fmt::format("waited {:.3g} s", session.options_.deadline_s),
                                       .advice = "raise TILEWIRE_DEADLINE_S, or use a communicator for each thread"});
   }
-  session.is_quiet_held_ = true;
 }
 
-Session::QuietGuard::QuietGuard(Session& session, NoLimit) : session_(session) {
-  std::unique_lock lock(session.quiet_mutex_);
-  session.quiet_ended_.wait(lock, [&] { return !session.is_quiet_held_; });
-  session.is_quiet_held_ = true;
-}
+Session::QuietGuard::QuietGuard(Session& session, NoLimit) : session_(session) { session.quiet_.begin(); }
 
-Session::QuietGuard::~QuietGuard() {
-  const std::lock_guard lock(session_.quiet_mutex_);
-  session_.is_quiet_held_ = false;
-  session_.quiet_ended_.notify_one();
-}
+Session::QuietGuard::~QuietGuard() { session_.quiet_.end(); }
 
 void Session::wait_for_calls() const {
   const SteadyTime limit = deadline();

@@ -10,9 +10,8 @@
 #include <tilewire/options.h>
 
 #include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,6 +24,7 @@
 #include "executor/kernel_faults.h"
 #include "executor/role_team.h"
 #include "executor/trace.h"
+#include "executor/turn_queue.h"
 #include "memory/arena.h"
 #include "memory/thread_arena.h"
 #include "memory/wait.h"
@@ -138,8 +138,8 @@ class Session {
   // Throws the abort, or Error(closed) after close().
   void throw_if_dead() const;
 
-  // Held by what no call may run beside, calls too. Waits for a call of another thread; Error(deadline) when that takes
-  // too long. close() waits for it.
+  // Held by what no call may run beside, calls too. Waits for those of other threads, in the order of coming;
+  // Error(deadline) when one of them takes too long, Error(closed) in a forked child. close() waits for it.
   class QuietGuard {
    public:
     explicit QuietGuard(Session& session);
@@ -232,10 +232,7 @@ class Session {
   std::unique_ptr<ControlConnection> control_;
   uint64_t attempts_ = 0;
   Epoch epoch_ = 0;
-  // What a QuietGuard holds. No std::timed_mutex: ThreadSanitizer of gcc 12 does not see it being locked.
-  std::mutex quiet_mutex_;
-  std::condition_variable quiet_ended_;
-  bool is_quiet_held_ = false;
+  TurnQueue quiet_;  // what a QuietGuard holds
   std::atomic<bool> is_in_call_{false};
   int64_t agreed_half_bytes_ = 0;
   std::atomic<bool> is_closed_{false};

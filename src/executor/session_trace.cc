@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "base/log.h"
@@ -30,6 +31,16 @@ void Session::start_trace() {
 // Whether the file can be written shows at once, not after an hour of work. With the rank in its name, what was given
 // would not be met at all.
 void Session::start_trace_file() {
+  std::error_code none;
+  const std::filesystem::file_status given = std::filesystem::status(options_.trace_file, none);
+  if (std::filesystem::exists(given) && !std::filesystem::is_regular_file(given)) {
+    throw Error(ErrorKind::invalid_argument,
+                {.what = std::filesystem::is_directory(given) ? "trace_file is a folder" : "trace_file is a device",
+                 .where = fmt::format("rank {}", rank().value),
+                 .values = "trace_file = " + options_.trace_file,
+                 .limit = "must be a file, or the name of a new one",
+                 .advice = "name a file in a folder, as in trace.json"});
+  }
   write_trace(trace_path(), {});
   start_trace();
 }

@@ -1,6 +1,7 @@
 #include "ops/ag_gemm/plan.h"
 
 #include <fmt/format.h>
+#include <tilewire/error.h>
 
 #include <algorithm>
 #include <map>
@@ -134,6 +135,22 @@ Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanCont
   return given_plan(Planner(problem, context), choice);
 }
 
+namespace {
+
+int32_t row_blocks_of(const Problem& problem, int32_t tile_rows) {
+  const int64_t blocks = div_up(problem.total_rows(), tile_rows);
+  if (blocks > INT32_MAX) {
+    throw Error(ErrorKind::resource, {.what = "a call has too many rows",
+                                      .where = kCallName,
+                                      .values = fmt::format("{} rows, {} at a time", problem.total_rows(), tile_rows),
+                                      .limit = fmt::format("at most {} such blocks", INT32_MAX),
+                                      .advice = "bring fewer rows to a call"});
+  }
+  return static_cast<int32_t>(blocks);
+}
+
+}  // namespace
+
 ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context,
                                std::vector<std::vector<double>> arrivals_s)
     : chunks_(problem.rows, choice.chunk_rows, problem.k > 0), arrivals_s_(std::move(arrivals_s)) {
@@ -147,7 +164,7 @@ ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice,
   std::copy(problem.cols.begin(), problem.cols.end(), s.columns.cols);
   s.grid = {.rows = problem.total_rows(),
             .tile_rows = choice.tile_rows,
-            .row_blocks = narrow<int32_t>(div_up(problem.total_rows(), choice.tile_rows)),
+            .row_blocks = row_blocks_of(problem, choice.tile_rows),
             .col_blocks = s.columns.blocks(),
             .raster_rows = choice.raster_rows};
   s.workers = choice.workers;

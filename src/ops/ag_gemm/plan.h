@@ -30,6 +30,7 @@ struct PlanChoice {
   // Throws Error(invalid_argument) naming the field that is missing, unknown or out of range.
   static PlanChoice from_json(const std::string& json);
   std::string shared_text() const;
+  std::string agreed_text() const;  // the same with the name of the JSON, for errors
   std::string text() const;
 };
 

@@ -11,6 +11,8 @@ PlanChoice PlanChoice::from_json(const std::string& json) { return choice_from_j
 
 std::string PlanChoice::shared_text() const { return fmt::format("chunks of {} rows", chunk_rows); }
 
+std::string PlanChoice::agreed_text() const { return fmt::format("chunk_rows = {}", chunk_rows); }
+
 std::string PlanChoice::text() const {
   return fmt::format(
       "{}, {}, tiles of {} x {}, {} row block{} at a time, {} worker{}, {} push worker{}, waits {} pieces ahead, "
