@@ -33,6 +33,8 @@ struct Problem {
   std::string agreed_text() const;
   // The whole problem, for logs and errors. Again without the op's name.
   std::string text() const;
+
+  friend bool operator==(const Problem&, const Problem&) = default;
 };
 
 }  // namespace tilewire::ag_gemm

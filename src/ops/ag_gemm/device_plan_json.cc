@@ -1,0 +1,21 @@
+#include <fmt/format.h>
+
+#include "executor/plan_json.h"
+#include "ops/ag_gemm/device_plan.h"
+
+namespace tilewire::ag_gemm {
+
+std::string to_json(const FusedPlan& plan) { return choice_to_json(kCallName, plan); }
+
+FusedPlan fused_plan_from_json(const std::string& json) { return choice_from_json<FusedPlan>(kCallName, json); }
+
+std::string text_of(const FusedPlan& plan) {
+  const std::string movers = plan.push_ctas > 0
+                                 ? fmt::format("{} SMs push", plan.push_ctas)
+                                 : fmt::format("warps beside the tiles push, {} clocks apart", plan.pace_clocks);
+  return fmt::format("{}, {}, own rows {}{}", plan.choice.text(), movers,
+                     plan.own_in_place ? "read where they are" : "copied first",
+                     plan.is_early ? ", begins before the kernel in front has ended" : "");
+}
+
+}  // namespace tilewire::ag_gemm

@@ -1,0 +1,12 @@
+// THE list of operations that have a kernel: the folder of each and the struct by which it describes its calls on GPU
+// ranks (see executor/device_call.h). Where CUDA is, the build takes the kernels of the folders in the #include lines.
+#pragma once
+
+#include "executor/device_call.h"
+#include "ops/ag_gemm/device_op.h"
+
+namespace tilewire {
+
+using DeviceOps = DeviceOpTypes<ag_gemm::DeviceOp>;
+
+}  // namespace tilewire
