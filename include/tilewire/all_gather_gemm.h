@@ -50,6 +50,20 @@ struct AllGatherGemmArguments {
 // holds. After any error but an invalid_argument that all ranks get the communicator is dead.
 TILEWIRE_API CallReport all_gather_matmul(Communicator& comm, const AllGatherGemmArguments& arguments);
 
+// On GPU ranks (the option device = cuda): all matrices lie in memory of this rank's GPU, and the call is put into
+// `stream`, a cudaStream_t of it. Returns when it is there. What goes wrong later is thrown by the next call, or by
+// check(), synchronize() or close() of the communicator; results that are not finished then are NaN.
+//
+// Calls of a communicator follow each other in the order in which they are made, whatever their streams. The first call
+// of a shape waits for those before it and for the other ranks; later ones neither wait nor allocate, and may be
+// captured in a graph, whose replays are calls too. Replays are in order with other calls only where both are on one
+// stream, and none may run when the communicator is closed.
+//
+// What a kernel takes: bf16 or fp16, results of the same dtype, K of at least 1, a and results with contiguous columns,
+// weights all as [K, N] or all as [N, K]; addresses and row pitches are multiples of 16 bytes. Each row of a result is
+// written up to the next multiple of 16 bytes. Anything else throws Error(invalid_argument) with its name.
+TILEWIRE_API CallReport all_gather_matmul(Communicator& comm, const AllGatherGemmArguments& arguments, void* stream);
+
 struct AllGatherGemmShape {
   std::vector<int64_t> rows;  // of every rank
   int64_t k = 0;
@@ -68,6 +82,8 @@ class TILEWIRE_API AllGatherGemm : public OpHandle<AllGatherGemmShape> {
 
   // `arguments` must have the shapes of the handle; rows and plan are the handle's. The communicator must still live.
   CallReport operator()(const AllGatherGemmArguments& arguments) const;
+  // On GPU ranks.
+  CallReport operator()(const AllGatherGemmArguments& arguments, void* stream) const;
 };
 
 // Throws Error(invalid_argument) naming the number that cannot be, Error(resource) when no plan fits the arena.

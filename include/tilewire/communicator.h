@@ -93,7 +93,8 @@ class TILEWIRE_API Communicator {
   // does.
   void refuse_call(const std::string& op, const Error& error, bool exchanges_rows = false);
 
-  // Waits for calls in flight (on CPU ranks a call has ended when it returns), then check().
+  // Waits for calls in flight (on CPU ranks a call has ended when it returns; on GPU ranks for all but replays of
+  // graphs), then check().
   void synchronize() const;
   // Ends it. Idempotent, needs no peer.
   void close() noexcept;

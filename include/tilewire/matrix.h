@@ -7,7 +7,7 @@
 
 namespace tilewire {
 
-// A two-dimensional view of host memory. Strides count elements and may be anything; a view owns nothing.
+// A two-dimensional view of memory: of the host, or of the GPU of a GPU rank. Strides count elements and may be anything; a view owns nothing.
 struct MatrixView {
   void* data = nullptr;
   int64_t rows = 0;

@@ -1,6 +1,7 @@
 #include <tilewire/all_gather_gemm.h>
 
 #include "api/op_front.h"
+#include "ops/ag_gemm/device_op.h"
 #include "ops/ag_gemm/simulation.h"
 
 namespace tilewire {
@@ -8,6 +9,7 @@ namespace {
 
 struct Front {
   using Op = ag_gemm::Op;
+  using DeviceOp = ag_gemm::DeviceOp;
   using Arguments = AllGatherGemmArguments;
   using Shape = AllGatherGemmShape;
 
@@ -49,11 +51,19 @@ CallReport all_gather_matmul(Communicator& comm, const AllGatherGemmArguments& a
   return run_op<Front>(comm, arguments);
 }
 
+CallReport all_gather_matmul(Communicator& comm, const AllGatherGemmArguments& arguments, void* stream) {
+  return run_device_op<Front>(comm, arguments, stream);
+}
+
 AllGatherGemm::AllGatherGemm(Communicator& comm, const Shape& shape)
     : OpHandle(comm, shape, agree_op<Front>(comm, shape)) {}
 
 CallReport AllGatherGemm::operator()(const AllGatherGemmArguments& arguments) const {
   return run_handle<Front>(*this, arguments);
+}
+
+CallReport AllGatherGemm::operator()(const AllGatherGemmArguments& arguments, void* stream) const {
+  return run_device_handle<Front>(*this, arguments, stream);
 }
 
 PlanAnswer plan_all_gather_matmul(const AllGatherGemm::Query& query) { return plan_op<Front>(query); }

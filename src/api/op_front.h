@@ -1,6 +1,7 @@
 // What the public functions of all operations do alike: run a call, make a handle and call it, answer a query for a
 // plan. An operation's file says what differs by a struct F with the types
 //   Op                              of its folder
+//   DeviceOp                        what describes its calls on GPU ranks, where it has a kernel
 //   Arguments                       the public ones, with `rows` and `plan_json`
 //   Shape                           of its handle, with `rows` and `plan_json`
 // and the static members
@@ -18,23 +19,69 @@
 
 namespace tilewire {
 
+// Of a call on a stream where Tilewire was built without CUDA, and so has CPU ranks alone: tells the others, and throws.
+[[noreturn]] inline void refuse_stream(Communicator::Parts& parts, const char* op) {
+  Call call(*parts.session, op);
+  try {
+    parts.session->check_operands_on(/*is_gpu=*/true, op);
+  } catch (...) {
+    refuse_for_current_exception(call, op);
+  }
+  throw Error(ErrorKind::internal, {.what = "a GPU rank without CUDA", .where = op});
+}
+
 template <class F>
 CallReport run_op(Communicator& comm, const typename F::Arguments& arguments) {
   return comm.parts().op<typename F::Op>().run(F::to_op(arguments));
 }
 
+// On GPU ranks, into `stream`.
+template <class F>
+CallReport run_device_op(Communicator& comm, const typename F::Arguments& arguments, void* stream) {
+#if defined(TILEWIRE_HAS_CUDA)
+  return comm.parts().device_op<typename F::DeviceOp>().run(F::to_op(arguments), stream);
+#else
+  static_cast<void>(stream);
+  static_cast<void>(arguments);
+  refuse_stream(comm.parts(), F::Op::kName);
+#endif
+}
+
 // Collective: plan, agreement and memory for all calls of a handle.
 template <class F>
 HandlePlan agree_op(Communicator& comm, const typename F::Shape& shape) {
+#if defined(TILEWIRE_HAS_CUDA)
+  if (comm.parts().session->gpu() != nullptr) {
+    const auto made = comm.parts().device_op<typename F::DeviceOp>().agree(F::to_problem(shape), shape.plan_json);
+    return {made.json, made.explanation};
+  }
+#endif
   const auto plan = comm.parts().op<typename F::Op>().agree(F::to_problem(shape), shape.plan_json);
   return {to_json(plan.choice), plan.explain()};
 }
 
 template <class F>
-CallReport run_handle(const OpHandle<typename F::Shape>& handle, typename F::Arguments arguments) {
+void settle(const OpHandle<typename F::Shape>& handle, typename F::Arguments& arguments) {
   arguments.rows = {RowCounts::From::list, handle.shape().rows};
   arguments.plan_json = handle.plan_json();
   F::settle(arguments, handle.shape());
+}
+
+template <class F>
+CallReport run_device_handle(const OpHandle<typename F::Shape>& handle, typename F::Arguments arguments, void* stream) {
+  settle<F>(handle, arguments);
+#if defined(TILEWIRE_HAS_CUDA)
+  const typename F::Op::Problem problem = F::to_problem(handle.shape());
+  return handle.parts().template device_op<typename F::DeviceOp>().run(F::to_op(arguments), stream, &problem);
+#else
+  static_cast<void>(stream);
+  refuse_stream(handle.parts(), F::Op::kName);
+#endif
+}
+
+template <class F>
+CallReport run_handle(const OpHandle<typename F::Shape>& handle, typename F::Arguments arguments) {
+  settle<F>(handle, arguments);
   const typename F::Op::Problem problem = F::to_problem(handle.shape());
   return handle.parts().template op<typename F::Op>().run(F::to_op(arguments), &problem);
 }
