@@ -2,29 +2,48 @@
 #pragma once
 
 #include <tilewire/communicator.h>
+#include <tilewire/export.h>
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace tilewire {
 
-// The machine that a plan is asked for; an operation's query adds the shape. Rates and latencies: 0 stands for the
-// default of the cost model; anything else must be from 1e-9 to 1e9.
+// A machine that plans can be asked for by name.
+struct NamedMachine {
+  std::string name;
+  std::string purpose;
+  int32_t workers = 1;
+  std::map<std::string, double> numbers;  // by their names in MachineQuery
+};
+
+// All of them; the first one, "cpu", is what is asked for unless a query says another.
+TILEWIRE_API std::vector<NamedMachine> machines();
+
+// The machine that a plan is asked for; an operation's query adds the shape. A number that is not set is that of the
+// named machine. Rates are from 1e-9 to 1e9, times from 0 to 1e9.
 struct MachineQuery {
   std::vector<int32_t> ranks_per_node{1};
   int32_t rank = 0;
-  int32_t workers = 1;  // at least 1
-  double worker_tflops = 0;
-  double node_gb_per_s = 0;       // GB/s out of a rank to its local peers
-  double network_gbit_per_s = 0;  // Gbit/s out of a rank to other nodes
-  double network_latency_us = 0;
+  std::string machine = "cpu";                 // a name of machines()
+  std::optional<int32_t> workers{};            // at least 1
+  std::optional<double> worker_tflops{};       // of one worker
+  std::optional<double> copy_gb_per_s{};       // within a rank, for each agent that reads, writes or copies
+  std::optional<double> node_gb_per_s{};       // out of a rank to its local peers, all together; into one likewise
+  std::optional<double> node_latency_us{};     // of a signal between ranks of a node
+  std::optional<double> network_gbit_per_s{};  // out of a rank to other nodes; into one likewise
+  std::optional<double> network_latency_us{};  // from one node to another
+  std::optional<double> step_us{};             // a piece of work of any role: its wait, its signal
+  std::optional<double> command_us{};          // of a rank's proxy, for each command and each arrival
   bool wants_timeline = false;
 };
 
 struct PlanAnswer {
   std::string plan_json;
-  std::string explanation;  // the plan, its predicted time, and why the other candidates lost
+  std::string explanation;  // the plan, its predicted time, why the other candidates lost, and the machine taken
   double predicted_s = 0;
   double compute_s = 0;
   double communication_s = 0;

@@ -1,4 +1,6 @@
 // What the calls and plans of all operations share in Python.
+#include <nanobind/stl/map.h>
+
 #include <new>
 
 #include "python/src/errors.h"
@@ -31,15 +33,29 @@ nb::list timeline_of(const PlanAnswer& answer) {
   return rows;
 }
 
+std::vector<nb::tuple> machine_rows() {
+  std::vector<nb::tuple> rows;
+  for (const NamedMachine& machine : machines()) {
+    rows.push_back(nb::make_tuple(machine.name, machine.purpose, machine.workers, machine.numbers));
+  }
+  return rows;
+}
+
 void add_plan(nb::module_& m) {
+  m.def("machines", &machine_rows);
   nb::class_<MachineQuery>(m, "MachineQuery")
       .def_rw("ranks_per_node", &MachineQuery::ranks_per_node)
       .def_rw("rank", &MachineQuery::rank)
+      .def_rw("machine", &MachineQuery::machine)
       .def_rw("workers", &MachineQuery::workers)
       .def_rw("worker_tflops", &MachineQuery::worker_tflops)
+      .def_rw("copy_gb_per_s", &MachineQuery::copy_gb_per_s)
       .def_rw("node_gb_per_s", &MachineQuery::node_gb_per_s)
+      .def_rw("node_latency_us", &MachineQuery::node_latency_us)
       .def_rw("network_gbit_per_s", &MachineQuery::network_gbit_per_s)
       .def_rw("network_latency_us", &MachineQuery::network_latency_us)
+      .def_rw("step_us", &MachineQuery::step_us)
+      .def_rw("command_us", &MachineQuery::command_us)
       .def_rw("wants_timeline", &MachineQuery::wants_timeline);
   nb::class_<PlanAnswer>(m, "PlanAnswer")
       .def_ro("plan_json", &PlanAnswer::plan_json)

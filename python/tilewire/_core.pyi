@@ -23,6 +23,8 @@ class Communicator:
     @property
     def transport(self) -> str: ...
     @property
+    def id(self) -> str: ...
+    @property
     def is_closed(self) -> bool: ...
     def option(self, name: str, /) -> str: ...
     def barrier(self) -> None: ...
@@ -81,11 +83,16 @@ class CallReport:
 class MachineQuery:
     ranks_per_node: Sequence[int]
     rank: int
-    workers: int
-    worker_tflops: float
-    node_gb_per_s: float
-    network_gbit_per_s: float
-    network_latency_us: float
+    machine: str
+    workers: int | None
+    worker_tflops: float | None
+    copy_gb_per_s: float | None
+    node_gb_per_s: float | None
+    node_latency_us: float | None
+    network_gbit_per_s: float | None
+    network_latency_us: float | None
+    step_us: float | None
+    command_us: float | None
     wants_timeline: bool
 
 class PlanAnswer:
@@ -105,7 +112,9 @@ class PlanAnswer:
     def timeline(self) -> list[dict[str, Any]]: ...
 
 def init(settings: Mapping[str, str], store: _Store | None) -> Communicator: ...
+def check_options(variables: Mapping[str, str]) -> None: ...
 def transports() -> list[tuple[str, str, str]]: ...
+def machines() -> list[tuple[str, str, int, dict[str, float]]]: ...
 
 # --- python/src/all_gather.cc
 

@@ -135,8 +135,9 @@ def plan_all_gather_matmul(
         load_ahead      0 to 64: steps of a role whose inputs are waited for before the current one is done
         publish_behind  0 to 64: steps of a role that may be done before the others are told
 
-    nodes, rank, workers, worker_tflops, node_gb_per_s, network_gbit_per_s, network_latency_us and timeline describe the
-    machine: `tilewire.plans.Machine` says what each means.
+    nodes, rank, machine, workers, worker_tflops, copy_gb_per_s, node_gb_per_s, node_latency_us, network_gbit_per_s,
+    network_latency_us, step_us, command_us and timeline describe the machine: `tilewire.plans.Machine` says what each
+    means, `tilewire.plans.machines()` which have a name.
 
     Raises `InvalidArgument` naming the number that cannot be, `ResourceError` when no plan fits the arena.
     """

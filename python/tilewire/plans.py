@@ -29,7 +29,7 @@ class Plan:
     """
 
     json: str  # the plan itself, as passed to a call
-    explanation: str  # the plan, its predicted time, and why the other candidates lost
+    explanation: str  # the plan, its predicted time, why the other candidates lost, and the machine taken
     predicted_s: float  # by the cost model
     compute_s: float  # compute alone
     communication_s: float  # communication alone
@@ -49,21 +49,44 @@ AnyPlan: TypeAlias = "Plan | Mapping[str, Any] | str | None"
 
 
 class Machine(TypedDict, total=False):
-    """The machine that a plan is asked for. A rate or latency of 0 is the cost model's default, as is what is absent;
-    else it is from 1e-9 to 1e9."""
+    """The machine that a plan is asked for. A number that is absent is that of the named machine; `Plan.explanation`
+    says which were taken. Rates are from 1e-9 to 1e9, times from 0 to 1e9."""
 
     nodes: Sequence[int]  # ranks of each node, [4, 4]; one rank unless given
     rank: int  # whose plan it is
+    machine: str  # name of one of `machines()`; "cpu" unless given
     workers: int  # compute workers of a rank, 1 or more
     worker_tflops: float  # TFLOP/s of a worker
+    copy_gb_per_s: float  # GB/s of a copy within a rank
     node_gb_per_s: float  # GB/s out of a rank to its local peers
+    node_latency_us: float  # of a signal between ranks of a node
     network_gbit_per_s: float  # Gbit/s out of a rank to other nodes
-    network_latency_us: float
+    network_latency_us: float  # from one node to another
+    step_us: float  # of a role, for each piece of its work: its wait, its signal
+    command_us: float  # of a rank's proxy, for each command and each arrival
     timeline: bool  # simulate all ranks' roles for `Plan.timeline`, too
 
 
+@dataclass(frozen=True)
+class NamedMachine:
+    """A machine that plans can be asked for by name."""
+
+    name: str
+    purpose: str
+    numbers: Mapping[str, float]  # by their names in `Machine`; workers are one of them
+
+
 _MOST_RANKS = 2**20
-_RATES = ("worker_tflops", "node_gb_per_s", "network_gbit_per_s", "network_latency_us")
+
+
+def machines() -> list[NamedMachine]:
+    """All that have a name; the first one is taken unless another is asked for."""
+    from tilewire import _core
+
+    return [
+        NamedMachine(name, purpose, {"workers": workers, **numbers})
+        for name, purpose, workers, numbers in _core.machines()
+    ]
 
 
 def plan_text(plan: AnyPlan) -> str:
@@ -96,7 +119,8 @@ def describe_machine(query: _core.MachineQuery, machine: Machine) -> int:
     for name in ("rank", "workers"):
         if name in given:
             setattr(query, name, count(name, given.pop(name), most=INT32_MOST))
-    for name in _RATES:
+    query.machine = str(given.pop("machine", query.machine))
+    for name in machines()[0].numbers:
         if name in given:
             setattr(query, name, number(name, given.pop(name)))
     query.wants_timeline = switch("timeline", given.pop("timeline", False))
@@ -119,7 +143,7 @@ def shared_rows(name: str, rows: int | Sequence[int], ranks: int) -> list[int]:
         raise InvalidArgument(
             f"{name} has the wrong length",
             values=f"{name} has {len(each)} counts",
-            limit=f"one for each of {ranks} ranks",
+            limit=f"must have {ranks}, one for each rank",
         )
     return each
 

@@ -92,7 +92,7 @@ requires SimulatedOp<typename F::Op> PlanAnswer plan_op(const typename OpHandle<
   const PlanSite site(query);
   const auto problem = F::to_problem(query.shape);
   const auto plan = F::Op::make_plan(problem, query.shape.plan_json, site.context());
-  return plan_answer(plan, simulate(problem, plan.choice, site.topology(), site.context(), query.wants_timeline));
+  return plan_answer(site, plan, simulate(problem, plan.choice, site.topology(), site.context(), query.wants_timeline));
 }
 
 }  // namespace tilewire

@@ -4,37 +4,19 @@
 #include <tilewire/options.h>
 
 #include <numeric>
+#include <utility>
 
 #include "api/communicator_parts.h"
+#include "api/machine_numbers.h"
 
 namespace tilewire {
 namespace {
 
-constexpr int64_t kMostRanks = 1 << 20, kMostWorkers = 4096;  // as the options of a communicator allow
-constexpr double kLeast = 1e-9, kMost = 1e9;                  // of a rate or a latency; what follows stays finite
+constexpr int64_t kMostRanks = 1 << 20;  // as the options of a communicator allow
 
 [[noreturn]] void refuse(const char* what, std::string values, std::string limit) {
   throw Error(ErrorKind::invalid_argument,
               {.what = what, .where = "plan", .values = std::move(values), .limit = std::move(limit)});
-}
-
-// 0 leaves the default. A number that is none (NaN) is in no range.
-void set_from(const char* name, double asked, double unit, double& value) {
-  if (asked == 0) return;
-  if (!(asked >= kLeast && asked <= kMost)) {
-    refuse("a number of the machine cannot be", fmt::format("{} = {}", name, asked),
-           fmt::format("from {:g} to {:g}, or 0 for the cost model's default", kLeast, kMost));
-  }
-  value = asked * unit;
-}
-
-Machine machine_of(const MachineQuery& q) {
-  Machine m;
-  set_from("worker_tflops", q.worker_tflops, 1e12, m.worker_flops);
-  set_from("node_gb_per_s", q.node_gb_per_s, 1e9, m.node_bytes_per_s);
-  set_from("network_gbit_per_s", q.network_gbit_per_s, 1e9 / 8, m.network_bytes_per_s);
-  set_from("network_latency_us", q.network_latency_us, 1e-6, m.network_latency_s);
-  return m;
 }
 
 // The arena of a communicator of so many ranks that is made in this environment.
@@ -68,15 +50,13 @@ PlanSite::PlanSite(const MachineQuery& query)
     refuse("no such rank", fmt::format("rank = {}, layout = {}", query.rank, topology_.describe()),
            fmt::format("0 to {}", ranks - 1));
   }
-  if (query.workers < 1 || query.workers > kMostWorkers) {
-    refuse("there cannot be so many workers", fmt::format("workers = {}", query.workers),
-           fmt::format("1 to {}", kMostWorkers));
-  }
+  AskedMachine asked = machine_of(query);
+  machine_text_ = std::move(asked.text);
   context_ = {.topology = topology_.view(),
               .me = Rank{query.rank},
               .arena = arena_of(ranks),
-              .machine = machine_of(query),
-              .workers = query.workers};
+              .machine = asked.machine,
+              .workers = asked.workers};
 }
 
 void add_simulation(PlanAnswer& answer, const TimedReport& timed) {

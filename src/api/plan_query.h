@@ -4,6 +4,7 @@
 #include <tilewire/plan_query.h>
 
 #include <concepts>
+#include <string>
 
 #include "executor/plan_parts.h"
 #include "schedule/simulator/timed_run.h"
@@ -32,19 +33,21 @@ class PlanSite {
 
   const TopologyTables& topology() const { return topology_; }
   const PlanContext& context() const { return context_; }
+  const std::string& machine_text() const { return machine_text_; }  // for people
 
  private:
   TopologyTables topology_;
   PlanContext context_;
+  std::string machine_text_;
 };
 
 // Fills in what the simulation says.
 void add_simulation(PlanAnswer& answer, const TimedReport& timed);
 
 template <class Choice>
-PlanAnswer plan_answer(const PlanOf<Choice>& plan, const TimedReport& timed) {
+PlanAnswer plan_answer(const PlanSite& site, const PlanOf<Choice>& plan, const TimedReport& timed) {
   PlanAnswer answer{.plan_json = to_json(plan.choice),
-                    .explanation = plan.explain(),
+                    .explanation = plan.explain() + site.machine_text(),
                     .predicted_s = plan.predicted_s,
                     .compute_s = plan.compute_s,
                     .communication_s = plan.communication_s,

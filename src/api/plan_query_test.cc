@@ -4,8 +4,11 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <limits>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace tilewire {
 namespace {
@@ -61,12 +64,18 @@ TEST(PlanQuery, ARankOutsideTheLayoutIsRefusedWithBothNumbers) {
 TEST(PlanQuery, AMachineNumberThatCannotBeIsRefusedByNameWithValueAndLimit) {
   struct Field {
     const char* name;
-    double MachineQuery::*member;
+    std::optional<double> MachineQuery::*member;
+    double least;
   };
-  const Field fields[] = {{"worker_tflops", &MachineQuery::worker_tflops},
-                          {"node_gb_per_s", &MachineQuery::node_gb_per_s},
-                          {"network_gbit_per_s", &MachineQuery::network_gbit_per_s},
-                          {"network_latency_us", &MachineQuery::network_latency_us}};
+  const Field fields[] = {{"worker_tflops", &MachineQuery::worker_tflops, 1e-9},
+                          {"copy_gb_per_s", &MachineQuery::copy_gb_per_s, 1e-9},
+                          {"node_gb_per_s", &MachineQuery::node_gb_per_s, 1e-9},
+                          {"node_latency_us", &MachineQuery::node_latency_us, 0},
+                          {"network_gbit_per_s", &MachineQuery::network_gbit_per_s, 1e-9},
+                          {"network_latency_us", &MachineQuery::network_latency_us, 0},
+                          {"step_us", &MachineQuery::step_us, 0},
+                          {"command_us", &MachineQuery::command_us, 0}};
+  ASSERT_EQ(machines()[0].numbers.size(), std::size(fields));
   struct Value {
     double value;
     const char* text;
@@ -75,7 +84,7 @@ TEST(PlanQuery, AMachineNumberThatCannotBeIsRefusedByNameWithValueAndLimit) {
                           {std::numeric_limits<double>::infinity(), "inf"},
                           {-std::numeric_limits<double>::infinity(), "-inf"},
                           {-2.5, "-2.5"},
-                          {1e-320, "1e-320"},
+                          {-1e-320, "-1e-320"},
                           {1e300, "1e+300"}};
   for (const Field& field : fields) {
     for (const Value& bad : values) {
@@ -83,9 +92,12 @@ TEST(PlanQuery, AMachineNumberThatCannotBeIsRefusedByNameWithValueAndLimit) {
       query.*field.member = bad.value;
       const std::string text = error_of(query);
       EXPECT_NE(text.find(std::string(field.name) + " = " + bad.text), std::string::npos) << field.name << ": " << text;
-      EXPECT_NE(text.find("from 1e-09 to 1e+09"), std::string::npos) << text;
+      EXPECT_NE(text.find(field.least == 0 ? "from 0 to 1e+09" : "from 1e-09 to 1e+09"), std::string::npos) << text;
     }
-    for (const double good : {0.0, 1e-9, 1.0, 1e9}) {
+    AllGatherGemm::Query none = query_of(4);
+    none.*field.member = 0;
+    EXPECT_EQ(error_of(none).empty(), field.least == 0) << field.name;
+    for (const double good : {field.least, 1e-9, 1.0, 1e9}) {
       AllGatherGemm::Query query = query_of(4);
       query.*field.member = good;
       EXPECT_EQ(error_of(query), "") << field.name << " = " << good;
@@ -94,6 +106,59 @@ TEST(PlanQuery, AMachineNumberThatCannotBeIsRefusedByNameWithValueAndLimit) {
           << field.name << " = " << good;
     }
   }
+}
+
+// A number that nothing can set makes untrue plans for every machine but one.
+TEST(PlanQuery, EveryNumberOfTheMachineChangesWhatIsPredictedAndIsSaid) {
+  AllGatherGemm::Query query = query_of(4);
+  const NamedMachine cpu = machines()[0];
+  query.workers = 3;
+  query.worker_tflops = 8 * cpu.numbers.at("worker_tflops");
+  const PlanAnswer given = plan_all_gather_matmul(query);
+  EXPECT_NE(given.explanation.find("machine: cpu, with workers, worker_tflops as given"), std::string::npos)
+      << given.explanation;
+  EXPECT_NE(given.explanation.find("3 workers, each of 0.192 TFLOP/s"), std::string::npos) << given.explanation;
+  // Times of what each names, a thousand times as long.
+  for (std::optional<double> MachineQuery::*member :
+       {&MachineQuery::copy_gb_per_s, &MachineQuery::node_gb_per_s, &MachineQuery::network_gbit_per_s}) {
+    AllGatherGemm::Query slow = query_of(4);
+    slow.*member = 1e-3;
+    EXPECT_GT(plan_all_gather_matmul(slow).simulated_s, 2 * given.simulated_s);
+  }
+  for (std::optional<double> MachineQuery::*member : {&MachineQuery::node_latency_us, &MachineQuery::network_latency_us,
+                                                      &MachineQuery::step_us, &MachineQuery::command_us}) {
+    AllGatherGemm::Query slow = query_of(4);
+    slow.*member = 1e6;
+    EXPECT_GT(plan_all_gather_matmul(slow).predicted_s, 1);
+  }
+}
+
+TEST(PlanQuery, ANamedMachineGivesTheNumbersThatTheQueryLeavesOut) {
+  const std::vector<NamedMachine> known = machines();
+  ASSERT_EQ(known[0].name, "cpu");
+  for (const NamedMachine& machine : known) {
+    AllGatherGemm::Query named = query_of(4);
+    named.machine = machine.name;
+    AllGatherGemm::Query spelt = named;
+    spelt.workers = machine.workers;
+    spelt.worker_tflops = machine.numbers.at("worker_tflops");
+    spelt.copy_gb_per_s = machine.numbers.at("copy_gb_per_s");
+    spelt.node_gb_per_s = machine.numbers.at("node_gb_per_s");
+    spelt.node_latency_us = machine.numbers.at("node_latency_us");
+    spelt.network_gbit_per_s = machine.numbers.at("network_gbit_per_s");
+    spelt.network_latency_us = machine.numbers.at("network_latency_us");
+    spelt.step_us = machine.numbers.at("step_us");
+    spelt.command_us = machine.numbers.at("command_us");
+    const PlanAnswer one = plan_all_gather_matmul(named), other = plan_all_gather_matmul(spelt);
+    EXPECT_EQ(one.plan_json, other.plan_json) << machine.name;
+    EXPECT_NEAR(one.simulated_s, other.simulated_s, 1e-9 * one.simulated_s) << machine.name;
+    EXPECT_NE(one.explanation.find("machine: " + machine.name), std::string::npos) << one.explanation;
+  }
+  AllGatherGemm::Query unknown = query_of(4);
+  unknown.machine = "abacus";
+  const std::string text = error_of(unknown);
+  for (const NamedMachine& machine : known) EXPECT_NE(text.find(machine.name), std::string::npos) << text;
+  EXPECT_NE(text.find("'abacus'"), std::string::npos) << text;
 }
 
 TEST(PlanQuery, WorkersAndNodesBelowOneAreRefusedByName) {

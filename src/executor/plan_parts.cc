@@ -47,10 +47,11 @@ std::string difference_text(const std::string& candidate, const std::string& cho
 
 void check_one_count_a_rank(const char* op, size_t counts, const PlanContext& context) {
   if (counts == static_cast<size_t>(context.topology.ranks)) return;
-  throw Error(ErrorKind::invalid_argument, {.what = "rows has the wrong length",
-                                            .where = op,
-                                            .values = fmt::format("{} row counts", counts),
-                                            .limit = fmt::format("one for each of {} ranks", context.topology.ranks)});
+  throw Error(ErrorKind::invalid_argument,
+              {.what = "rows has the wrong length",
+               .where = op,
+               .values = fmt::format("{} row counts", counts),
+               .limit = fmt::format("must be {0}, for {0} ranks", context.topology.ranks)});
 }
 
 std::string reason_against_reserve(int64_t half_bytes, const PlanContext& context) {

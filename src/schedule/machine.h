@@ -1,6 +1,6 @@
 // The constants of the cost model, for planners and for the clocked simulation: what a rank's hardware does. Seconds
 // and bytes a second. Defaults fit CPU ranks on one small machine; a tuner or a user may set them, and all ranks must
-// use the same.
+// use the same. What plans can be asked for by name is in api/machine_numbers.cc.
 #pragma once
 
 #include <algorithm>
@@ -18,6 +18,19 @@ struct Machine {
   double step_s = 3e-6;          // a piece of work of any role: its wait, its signal
   double command_s = 1e-6;       // of a proxy, for each command and each arrival
 };
+
+// A GPU rank: an H200 whose workers are its SMs, its peers behind NVLink, a NIC of 400 Gbit/s for each. The worker's rate
+// is what tiles of 128 x 256 were measured at (docs/results), with what loading their operands counts here. All others
+// are estimates from data sheets, of which nothing was measured yet.
+inline constexpr int32_t kH200Workers = 132;
+inline constexpr Machine kH200Machine{.worker_flops = 6.1e12,
+                                      .copy_bytes_per_s = 4e11,
+                                      .node_bytes_per_s = 4e11,
+                                      .network_bytes_per_s = 4.5e10,
+                                      .network_latency_s = 6e-6,
+                                      .node_latency_s = 1.5e-6,
+                                      .step_s = 0.5e-6,
+                                      .command_s = 0.5e-6};
 
 // One direction of one port: transfers go one after the other, in the order in which they are taken.
 struct Lane {

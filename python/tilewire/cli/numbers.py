@@ -15,10 +15,17 @@ from tilewire.cli.failure import fail
 MOST_SIZE = 2**62  # of a dimension of a matrix
 
 
-def finite(value: float) -> float:
-    """A typer callback: a number that a machine can have; the option is named by typer."""
-    if not (math.isfinite(value) and value >= 0):
+def finite(value: float | None) -> float | None:
+    """A typer callback: a time that a machine can have, if one is given; the option is named by typer."""
+    if value is not None and not (math.isfinite(value) and value >= 0):
         raise typer.BadParameter(f"{value} must be a finite number, 0 or more")
+    return value
+
+
+def above_zero(value: float | None) -> float | None:
+    """A typer callback: a rate that a machine can have, if one is given."""
+    if value is not None and not (math.isfinite(value) and value > 0):
+        raise typer.BadParameter(f"{value} must be a finite number above 0")
     return value
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tilewire.cli.console import make_console
 from tilewire.cli.failure import fail, text_of
-from tilewire.cli.numbers import finite, numbers, working
+from tilewire.cli.numbers import above_zero, finite, numbers, working
 from tilewire.cli.ranks import Nodes, RanksBesideN
 from tilewire.launcher import MOST_RANKS, make_layout
 from tilewire.op_list import OPS, Op
@@ -47,27 +49,44 @@ def plan() -> None:
 
 @dataclass(frozen=True)
 class Question:
-    """An operation's plan function, and its shape in the words of the command line."""
+    """An operation's plan function, its shape in the words of the command line, and what is given of the machine."""
 
     op: str
     plan: Callable[..., Plan]
     shape: dict[str, str]
+    machine: dict[str, Any]
+
+
+# The numbers of a machine, by their names in `tilewire.plans.Machine`: option, meaning, what it may be.
+_MACHINE = {
+    "worker_tflops": ("--tflops", "TFLOP/s of one worker.", above_zero),
+    "copy_gb_per_s": ("--copy-gb", "GB/s of a copy within a rank.", above_zero),
+    "node_gb_per_s": ("--node-gb", "GB/s out of a rank to the other ranks of its node.", above_zero),
+    "node_latency_us": ("--node-latency-us", "Microseconds of a signal within a node.", finite),
+    "network_gbit_per_s": ("--network-gbit", "Gbit/s out of a rank to other nodes.", above_zero),
+    "network_latency_us": ("--latency-us", "Microseconds from one node to another.", finite),
+    "step_us": ("--step-us", "Microseconds of each step of a role, beside its work.", finite),
+    "command_us": ("--command-us", "Microseconds of a proxy for each command and arrival.", finite),
+}
 
 
 def _command_of(op: Op) -> Any:
-    """The options are one for each number of the operation's shape, and those of `_answer`."""
+    """The options are one for each number of the operation's shape, those of `_answer`, and one for each number of a
+    machine."""
     module = importlib.import_module(op.module)
 
     def command(**options: Any) -> None:
         shape = {name: options.pop(name) for name in module.PLAN_SHAPE}
-        _answer(Question(op.name, getattr(module, op.plan_name), shape), **options)
+        given = {name: options.pop(name) for name in ("machine", "workers", *_MACHINE)}
+        machine = {name: value for name, value in given.items() if value is not None}
+        _answer(Question(op.name, getattr(module, op.plan_name), shape, machine), **options)
 
     shape = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str, _number(name, what)])
         for name, what in module.PLAN_SHAPE.items()
     ]
-    machine = list(inspect.signature(_answer, eval_str=True).parameters.values())[1:]
-    command.__signature__ = inspect.Signature([*shape, *machine])  # type: ignore[attr-defined]
+    others = list(inspect.signature(_answer, eval_str=True).parameters.values())[1:]
+    command.__signature__ = inspect.Signature([*shape, *_machine_parameters(), *others])  # type: ignore[attr-defined]
     one = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     one.command(op.name, help=f"Plan {op.name}.")(command)
     return typer.main.get_command(one)
@@ -77,9 +96,27 @@ def _number(name: str, what: str) -> Any:
     return typer.Option(f"--{name}", help=what)
 
 
-def _rate(name: str, what: str) -> Any:
-    """A number of the machine. Its default, 0, stands for the cost model's own."""
-    return typer.Option(name, callback=finite, show_default=False, help=f"{what} Default: as on a small CPU machine.")
+def _machine_parameters() -> list[inspect.Parameter]:
+    """The machine by its name, and an option for each of its numbers, whose help has what each named machine takes."""
+    from tilewire.plans import machines
+
+    known = machines()
+    about = "; ".join(f"{one.name}: {one.purpose}" for one in known)
+    one_of = typer.Option("--machine", metavar="|".join(one.name for one in known), help=f"{about}.")
+
+    def option(key: str, name: str, what: str, **more: Any) -> Any:
+        defaults = ", ".join(f"{one.numbers[key]:.6g} ({one.name})" for one in known)
+        return typer.Option(name, show_default=False, help=f"{what} Default: {defaults}.", **more)
+
+    workers = option("workers", "--workers", "Compute workers of a rank.", min=1, max=4096)
+    kinds: dict[str, Any] = {"machine": Annotated[str, one_of], "workers": Annotated[int | None, workers]}
+    for key, (name, what, check) in _MACHINE.items():
+        kinds[key] = Annotated[float | None, option(key, name, what, callback=check)]
+    defaults = {"machine": known[0].name}
+    return [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=kind, default=defaults.get(name))
+        for name, kind in kinds.items()
+    ]
 
 
 def _answer(
@@ -89,11 +126,6 @@ def _answer(
     nodes: Nodes = None,
     rank: Annotated[int, typer.Option("--rank", max=MOST_RANKS, help="The rank whose plan is shown.")] = 0,
     dtype: Annotated[str, typer.Option("--dtype", help="bf16, fp16 or fp32.")] = "bf16",
-    workers: Annotated[int, typer.Option("--workers", min=1, max=4096, help="Compute workers of a rank.")] = 1,
-    tflops: Annotated[float, _rate("--tflops", "TFLOP/s of one worker.")] = 0,
-    node_gb: Annotated[float, _rate("--node-gb", "GB/s out of a rank to the other ranks of its node.")] = 0,
-    network_gbit: Annotated[float, _rate("--network-gbit", "Gbit/s out of a rank to other nodes.")] = 0,
-    latency_us: Annotated[float, _rate("--latency-us", "Microseconds from one node to another.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON, as plan= takes it.")] = False,
     picture: Annotated[
         Path | None, typer.Option("--picture", help="Draw the simulated call to this .svg or .png.")
@@ -112,11 +144,7 @@ def _answer(
                 nodes=counts,
                 rank=rank,
                 dtype=dtype,
-                workers=workers,
-                worker_tflops=tflops,
-                node_gb_per_s=node_gb,
-                network_gbit_per_s=network_gbit,
-                network_latency_us=latency_us,
+                **question.machine,
                 timeline=picture is not None,
             )
         if picture is not None:
@@ -128,8 +156,20 @@ def _answer(
     if as_json:
         typer.echo(found.json)
         return
-    typer.echo(found.explanation.rstrip())
-    typer.echo(f"simulated, from the first rank's start to the last one's end: {readable_time(found.simulated_s)}")
+    simulated = f"simulated, from the first rank's start to the last one's end: {readable_time(found.simulated_s)}"
+    typer.echo(folded(found.explanation.rstrip() + "\n" + simulated, make_console().width))
+
+
+def folded(text: str, width: int) -> str:
+    """The lines cut where they are longer than the page, and what follows set in below its line."""
+    lines = []
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        wrapper = textwrap.TextWrapper(
+            width, subsequent_indent=indent + "    ", break_long_words=False, break_on_hyphens=False
+        )
+        lines += wrapper.wrap(line) or [""]
+    return "\n".join(lines)
 
 
 def _number_or_list(name: str, text: str) -> int | list[int]:
