@@ -76,6 +76,7 @@ class TILEWIRE_API Communicator {
   int32_t nodes() const;
   std::string layout() const;     // "2+2": ranks of each node
   std::string transport() const;  // name of what moves chunks between nodes, "none" on one node
+  std::string id() const;         // no two communicators have the same; equal on all ranks of one
   const Options& options() const;
 
   // Collective, over the control connection: for set-up and tests, not for speed.

@@ -123,6 +123,8 @@ nb::dict to_dict(const WorkEvent& e) {
 void add_communicator(nb::module_& m) {
   m.def("init", &init, nb::arg("settings"), nb::arg("store").none());
   m.def("transports", &transport_rows);
+  m.def(
+      "check_options", [](const Environment& variables) { Options::parse(variables); }, nb::arg("variables"));
   nb::class_<CommunicatorHandle>(m, "Communicator", nb::is_weak_referenceable())
       .def_prop_ro("rank", [](const CommunicatorHandle& c) { return c->rank(); })
       .def_prop_ro("world_size", [](const CommunicatorHandle& c) { return c->world_size(); })
@@ -131,6 +133,7 @@ void add_communicator(nb::module_& m) {
       .def_prop_ro("nodes", [](const CommunicatorHandle& c) { return c->nodes(); })
       .def_prop_ro("layout", [](const CommunicatorHandle& c) { return c->layout(); })
       .def_prop_ro("transport", [](const CommunicatorHandle& c) { return c->transport(); })
+      .def_prop_ro("id", [](const CommunicatorHandle& c) { return c->id(); })
       .def_prop_ro("is_closed", [](const CommunicatorHandle& c) { return c->is_closed(); })
       .def("option", [](const CommunicatorHandle& c, const std::string& name) { return c->options().get(name); })
       .def("barrier", [](const CommunicatorHandle& c) { c.run("barrier", [&] { c->barrier(); }); })

@@ -117,10 +117,11 @@ class Communicator:
             data = bytes(memoryview(mine))
         except TypeError:
             error = InvalidArgument(
-                "mine is no bytes",
+                "what is to be gathered is no bytes",
                 where=f"rank {self._rank}, all_gather_bytes",
                 values=f"mine is a {type(mine).__name__}",
                 limit="must be bytes or a like object",
+                advice="pass mine.encode()" if isinstance(mine, str) else "",
             )
             if self._world_size > 1:
                 self._core.abort(str(error))
@@ -214,7 +215,8 @@ def init(
     """Joins the ranks of a job. Collective: returns when all have come.
 
     What is left out comes from the launcher: torchrun, mpirun, srun or `tilewire run`, by their environment variables.
-    Without any launcher it is a job of one rank.
+    mpirun gives ranks of several hosts no place to meet: set TILEWIRE_RENDEZVOUS, or MASTER_ADDR and MASTER_PORT.
+    Without any launcher, and with no place to meet, it is a job of one rank.
 
     `rendezvous` is "host:port" of rank 0, which listens there. `store` takes its place: an object with
     `set(key, value)` and `get(key)`, and perhaps `wait(keys, timeout)`, as torch.distributed's stores have; the address

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tilewire.trace_events import Event, Recording, as_events
+from tilewire.trace_events import Event, Recording, Run, as_events
 from tilewire.trace_files import write_recording
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Trace:
         Raises `InvalidArgument` for another suffix, `Unavailable` without matplotlib, OSError for a path that cannot be
         written.
         """
-        write_recording(Recording(self.events, self.dropped), path, title)
+        write_recording(Recording(self.events, self.dropped, Run(self._core.id, self._core.world_size)), path, title)
 
     def _events_so_far(self) -> list[Event]:
         return as_events(self._core.trace_events(self._first))

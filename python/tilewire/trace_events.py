@@ -62,11 +62,25 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Run:
+    """Whose calls were recorded."""
+
+    id: str = ""  # of the communicator; "" where it is not known
+    world_size: int = 0  # of it; 0 where it is not known
+
+
+@dataclass(frozen=True)
 class Recording:
     """What was recorded, and how much was not."""
 
     events: list[Event]
     dropped: int = 0  # events that had no room
+    run: Run = Run()
+
+    @property
+    def ranks(self) -> list[int]:
+        """Of which there are events."""
+        return sorted({event.rank for event in self.events})
 
 
 def incomplete_note(dropped: int) -> str:

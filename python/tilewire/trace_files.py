@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from tilewire.errors import InvalidArgument
-from tilewire.trace_events import Event, Recording, as_events, lanes_of
+from tilewire.trace_events import Event, Recording, Run, as_events, lanes_of
 
 PICTURES = ("svg", "png")
 _WAIT = "wait"  # category of slices that are no work
 
 
-def perfetto(events: Iterable[Event], title: str = "", dropped: int = 0) -> dict[str, Any]:
+_NO_RUN = Run()
+
+
+def perfetto(events: Iterable[Event], title: str = "", dropped: int = 0, run: Run = _NO_RUN) -> dict[str, Any]:
     """The events as they stand in a file. Slices count from `start_ns`, so that files of several ranks go together."""
     ordered = as_events(list(events))
     start = min((event.wait_begin_ns for event in ordered), default=0)
@@ -35,7 +38,7 @@ def perfetto(events: Iterable[Event], title: str = "", dropped: int = 0) -> dict
     for event in ordered:
         place = {"ph": "X", "pid": event.rank, "tid": lanes[event.rank, event.role, event.worker]}
         out += _slices(event, place, start)
-    about = {"title": title, "start_ns": start, "dropped": dropped}
+    about = {"title": title, "start_ns": start, "dropped": dropped, "run": run.id, "world_size": run.world_size}
     return {"traceEvents": out, "displayTimeUnit": "ns", "otherData": about}
 
 
@@ -50,9 +53,9 @@ def _slices(event: Event, place: Mapping[str, Any], start: int) -> Iterator[dict
     yield {**place, **work, "name": name, "cat": event.role, "args": args}
 
 
-def write_perfetto(events: Iterable[Event], path: Path, title: str = "", dropped: int = 0) -> None:
-    """`dropped`: how many events are lacking."""
-    write_file(path, json.dumps(perfetto(events, title, dropped)).encode())
+def write_perfetto(events: Iterable[Event], path: Path, title: str = "", dropped: int = 0, run: Run = _NO_RUN) -> None:
+    """`dropped`: how many events are lacking. `run`: whose they are, so that those of others are not taken for them."""
+    write_file(path, json.dumps(perfetto(events, title, dropped, run)).encode())
 
 
 def read_perfetto(path: Path) -> Recording:
@@ -67,11 +70,41 @@ def read_perfetto(path: Path) -> Recording:
         content = json.loads(text)
         about = content["otherData"]
         events = _events_of(content["traceEvents"], int(about["start_ns"]))
-        return Recording(as_events(events), int(about["dropped"]))
+        run = Run(str(about.get("run", "")), int(about.get("world_size", 0)))
+        return Recording(as_events(events), int(about["dropped"]), run)
     except KeyError as error:
         raise _no_trace(path, f"it lacks {error}") from error
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise _no_trace(path, str(error)) from error
+
+
+def read_run(paths: Sequence[Path]) -> Recording:
+    """The recordings of several ranks as one. ValueError names two files that do not belong together: a rank is in
+    both, or they are of different runs. Raises what `read_perfetto` raises."""
+    found = {path: read_perfetto(path) for path in dict.fromkeys(paths)}
+    if len(found) < len(paths):
+        twice = next(path for at, path in enumerate(paths) if path in paths[:at])
+        raise ValueError(f"{twice} is named twice")
+    first_path, first = next(iter(found.items()))
+    at: dict[int, Path] = {}
+    for path, one in found.items():
+        if one.run != first.run:
+            raise ValueError(
+                f"{path} ({_about(one)}) is of another run than {first_path} ({_about(first)}); name the files of one "
+                "run (an earlier run with more ranks may have left some behind)"
+            )
+        for rank in one.ranks:
+            if rank in at:
+                raise ValueError(f"rank {rank} is there twice, in {at[rank]} and in {path}; name one of them")
+            at[rank] = path
+    events = [event for one in found.values() for event in one.events]
+    return Recording(as_events(events), sum(one.dropped for one in found.values()), first.run)
+
+
+def _about(one: Recording) -> str:
+    ranks = ", ".join(map(str, one.ranks)) or "none"
+    of = f" of {one.run.world_size}" if one.run.world_size else ""
+    return f"rank{'s' * (len(one.ranks) > 1)} {ranks}{of}, run {one.run.id[:8] or 'unknown'}"
 
 
 def _no_trace(path: Path, why: str) -> ValueError:
@@ -133,7 +166,7 @@ def write_recording(recording: Recording, path: str | os.PathLike[str], title: s
     target = Path(path)
     kind = target.suffix.lower().lstrip(".")
     if kind == "json":
-        write_perfetto(recording.events, target, title, recording.dropped)
+        write_perfetto(recording.events, target, title, recording.dropped, recording.run)
     elif kind in PICTURES:
         from tilewire.timeline import write_picture
 

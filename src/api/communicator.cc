@@ -27,9 +27,33 @@ class LauncherStore final : public KeyValueStore {
   const StoreFunctions& functions_;
 };
 
+[[noreturn]] void refuse_without_place(const LaunchEnvironment& launch) {
+  std::string advice = "pass rendezvous=\"host:port\" of rank 0, or set TILEWIRE_RENDEZVOUS";
+  std::string values = fmt::format("launcher: {}", launch.source);
+  if (launch.source == "openmpi" || launch.source == "mpich") {
+    values += ", whose variables do not show that all ranks are on one host and name the job";
+    advice += ", or MASTER_ADDR and MASTER_PORT, for all ranks";
+  }
+  throw Error(ErrorKind::invalid_argument, {.what = "the ranks have no place to meet",
+                                            .where = "init",
+                                            .values = std::move(values),
+                                            .advice = std::move(advice)});
+}
+
+// Whoever names a place to meet has a job of several ranks in mind.
+void check_meant_alone(const Options& options, const LaunchEnvironment& launch) {
+  if (options.rendezvous.empty() || options.world_size >= 0 || launch.source != "none") return;
+  throw Error(ErrorKind::invalid_argument,
+              {.what = "there is a place to meet, but nothing says how many ranks meet there",
+               .where = "init",
+               .values = fmt::format("rendezvous = {}, no rank, no world size, no launcher", options.rendezvous),
+               .advice = "pass rank and world_size, or set TILEWIRE_RANK and TILEWIRE_WORLD_SIZE"});
+}
+
 // Fills in what the options leave open. A job of one rank needs no launcher and meets itself on a free port.
 Options with_launcher(Options options, bool has_store) {
   const LaunchEnvironment launch = read_launch_environment(process_environment());
+  check_meant_alone(options, launch);
   if (options.rank < 0) options.rank = options.world_size > 1 ? options.rank : launch.rank;
   if (options.world_size < 0) options.world_size = launch.world_size;
   if (options.rendezvous.empty() && !has_store) options.rendezvous = launch.rendezvous;
@@ -42,13 +66,7 @@ Options with_launcher(Options options, bool has_store) {
                  .advice = "start it with a launcher, or pass rank and world size"});
   }
   if (options.rendezvous.empty() && !has_store) {
-    if (options.world_size > 1) {
-      throw Error(ErrorKind::invalid_argument,
-                  {.what = "the ranks have no place to meet",
-                   .where = "init",
-                   .values = fmt::format("launcher: {}", launch.source),
-                   .advice = "pass rendezvous=\"host:port\" of rank 0, or set TILEWIRE_RENDEZVOUS"});
-    }
+    if (options.world_size > 1) refuse_without_place(launch);
     options.rendezvous = "127.0.0.1:0";
   }
   return options;
@@ -88,7 +106,9 @@ Communicator Communicator::init(Options options, const StoreFunctions* store, co
     setup.store = launcher_store.get();
   }
   set_log_rank(Rank{static_cast<int32_t>(setup.options.rank)});
-  return Communicator(std::make_unique<Parts>(Session::create(setup)));
+  std::unique_ptr<Session> session = Session::create(setup);
+  check_transport_name(session->options());  // by now the same on all ranks
+  return Communicator(std::make_unique<Parts>(std::move(session)));
 }
 
 Communicator::Communicator(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -103,6 +123,7 @@ int32_t Communicator::node() const { return parts_->session->topology().node(par
 int32_t Communicator::local_rank() const { return parts_->session->topology().local(parts_->session->rank()).value; }
 std::string Communicator::layout() const { return parts_->session->topology_tables().describe(); }
 std::string Communicator::transport() const { return parts_->session->transport_name(); }
+std::string Communicator::id() const { return parts_->session->control().job().nonce_hex(); }
 const Options& Communicator::options() const { return parts_->session->options(); }
 
 void Communicator::barrier() {
@@ -167,7 +188,7 @@ int64_t Communicator::trace_dropped() const { return parts_->session->trace_coun
 
 void Communicator::write_trace(const std::string& path) const {
   const TraceRecord record = parts_->session->trace_record();
-  tilewire::write_trace(path, record.events, record.dropped);
+  tilewire::write_trace(path, record.events, {.dropped = record.dropped, .run = id(), .world_size = world_size()});
 }
 
 }  // namespace tilewire

@@ -10,6 +10,13 @@
 #include "executor/session.h"
 
 namespace tilewire {
+namespace {
+
+TraceAbout about_trace(const ControlConnection& control, int64_t dropped) {
+  return {.dropped = dropped, .run = control.job().nonce_hex(), .world_size = control.world_size()};
+}
+
+}  // namespace
 
 void Session::start_trace() {
   const QuietGuard guard(*this);
@@ -41,7 +48,7 @@ void Session::start_trace_file() {
                  .limit = "must be a file, or the name of a new one",
                  .advice = "name a file in a folder, as in trace.json"});
   }
-  write_trace(trace_path(), {});
+  write_trace(trace_path(), {}, about_trace(*control_, 0));
   start_trace();
 }
 
@@ -50,7 +57,7 @@ void Session::finish_trace_file() noexcept {
   try {
     const QuietGuard guard(*this);
     if (!trace_) return;  // creation has failed
-    write_trace(trace_path(), trace_->collect(), trace_->counts().dropped);
+    write_trace(trace_path(), trace_->collect(), about_trace(*control_, trace_->counts().dropped));
   } catch (const std::exception& error) {
     log_error("the timeline is lost: {}", error.what());
   }

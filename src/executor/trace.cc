@@ -193,7 +193,7 @@ void TraceLog::clear() {
   for (const auto& [key, ring] : rings_) ring->clear();
 }
 
-std::string trace_json(std::span<const TraceEvent> events, int64_t dropped) {
+std::string trace_json(std::span<const TraceEvent> events, const TraceAbout& about) {
   const std::map<Track, int> tracks = number_tracks(events);
   int64_t start_ns = events.empty() ? 0 : wait_begin_ns(events.front());
   for (const TraceEvent& event : events) start_ns = std::min(start_ns, wait_begin_ns(event));
@@ -201,12 +201,17 @@ std::string trace_json(std::span<const TraceEvent> events, int64_t dropped) {
   for (const TraceEvent& event : events) append_slices(event, tracks.at(track_of(event)), start_ns, out);
   const Json document = {{"traceEvents", std::move(out)},
                          {"displayTimeUnit", "ns"},
-                         {"otherData", {{"clock", "CLOCK_MONOTONIC"}, {"start_ns", start_ns}, {"dropped", dropped}}}};
+                         {"otherData",
+                          {{"clock", "CLOCK_MONOTONIC"},
+                           {"start_ns", start_ns},
+                           {"dropped", about.dropped},
+                           {"run", about.run},
+                           {"world_size", about.world_size}}}};
   return document.dump();
 }
 
-void write_trace(const std::string& path, std::span<const TraceEvent> events, int64_t dropped) {
-  const std::string text = trace_json(events, dropped);
+void write_trace(const std::string& path, std::span<const TraceEvent> events, const TraceAbout& about) {
+  const std::string text = trace_json(events, about);
   NewFile file(path);
   file.write(text);
   file.finish();

@@ -88,13 +88,20 @@ class TraceLog {
   std::map<std::pair<std::string, int32_t>, std::unique_ptr<TraceRing>> rings_;
 };
 
+// What a file says of its events.
+struct TraceAbout {
+  int64_t dropped = 0;     // had no room
+  std::string run;         // the communicator's name, so that files of different runs are not taken for one
+  int32_t world_size = 0;  // of it; 0: not said
+};
+
 // The events as text in the Chrome trace format, which Perfetto reads: one process a rank, one track a role thread,
-// times in microseconds from the first wait. A wait is a slice of its own inside the work that waited. `dropped` is
-// noted.
-std::string trace_json(std::span<const TraceEvent> events, int64_t dropped = 0);
+// times in microseconds from the first wait. A wait is a slice of its own inside the work that waited. `about` stands
+// in otherData.
+std::string trace_json(std::span<const TraceEvent> events, const TraceAbout& about = {});
 
 // Writes trace_json to `path`, first to a new file beside it which then takes its name: no one ever sees a part of it.
 // Throws Error(resource) naming path and errno; then nothing is left behind and a previous file stays as it was.
-void write_trace(const std::string& path, std::span<const TraceEvent> events, int64_t dropped = 0);
+void write_trace(const std::string& path, std::span<const TraceEvent> events, const TraceAbout& about = {});
 
 }  // namespace tilewire

@@ -135,8 +135,10 @@ TEST(TraceJson, HasAProcessARankATrackARoleAndWaitsBesideWork) {
   std::vector<TraceEvent> events = left.collect();
   for (const TraceEvent& event : right.collect()) events.push_back(event);
 
-  const Json json = Json::parse(trace_json(events, 7));
+  const Json json = Json::parse(trace_json(events, {.dropped = 7, .run = "f00d", .world_size = 6}));
   EXPECT_EQ(json["otherData"]["dropped"], 7);
+  EXPECT_EQ(json["otherData"]["run"], "f00d");
+  EXPECT_EQ(json["otherData"]["world_size"], 6);
   std::set<std::string> names;
   Json work, wait;
   std::set<std::pair<int, int>> tracks;

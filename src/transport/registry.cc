@@ -54,6 +54,14 @@ const TransportKind& choose_transport(const Options& options) {
   refuse(options, options.transport == "auto" ? "no transport can be used here" : "there is no such transport");
 }
 
+void check_transport_name(const Options& options) {
+  if (options.transport == "auto") return;
+  for (const TransportKind& kind : kKinds) {
+    if (options.transport == kind.name) return;
+  }
+  refuse(options, "there is no such transport");
+}
+
 std::unique_ptr<Transport> make_transport(const Options& options, const TransportContext& context) {
   std::unique_ptr<Transport> transport = choose_transport(options).make(context, options);
   if (options.fault.empty()) return transport;

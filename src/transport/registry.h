@@ -29,6 +29,10 @@ std::span<const TransportKind> transport_kinds();
 // lists what is there when there is no such transport, or it cannot be used here and why.
 const TransportKind& choose_transport(const Options& options);
 
+// Throws Error(unavailable) where there is no transport of the name that options.transport has, or "auto"; for a job of
+// one node, which needs none.
+void check_transport_name(const Options& options);
+
 // The chosen transport, inside the fault transport when options.fault is set. Throws as choose_transport() and the
 // transport do, and Error(invalid_argument) for a bad fault script.
 std::unique_ptr<Transport> make_transport(const Options& options, const TransportContext& context);

@@ -21,7 +21,7 @@ from tilewire.coded_data import coded_shard, coded_weight
 from tilewire.demo_cases import odd_cases, run_case
 from tilewire.demo_rank import TilewireMachine
 from tilewire.linear import Array, local_matmul
-from tilewire.trace_events import Recording
+from tilewire.trace_events import Recording, Run
 from tilewire.trace_files import read_perfetto
 
 BF16 = ml_dtypes.bfloat16
@@ -528,6 +528,7 @@ def init_errors(folder: str) -> dict[str, Any]:
         "options differ": {"max_chunks_per_source": 64 + rank},
         "secret differs": {"secret": f"a secret of rank {rank} only", "connect_deadline_s": 3},
         "no transport": {"transport": "pigeon"},
+        "no transport, one node": {"transport": "pigeon", "layout": [2]},
         "trace file": {"trace_file": "/no/such/folder/trace.json"},
     }
     found: dict[str, Any] = {}
@@ -543,7 +544,10 @@ def init_errors(folder: str) -> dict[str, Any]:
         timeline.write(str(Path(folder, f"own.{rank}.json")))
     # The one is written by the core, the other by the package: the same form with the same events.
     by_option, by_write = (read_perfetto(Path(folder, f"{name}.{rank}.json")) for name in ("calls", "own"))
-    found["trace written"] = by_option == by_write == Recording(timeline.events)
+    found["trace written"] = (
+        by_option == by_write == Recording(timeline.events, 0, Run(first._core.id, first.world_size))
+    )
+    found["ids differ"] = first._core.id != second._core.id
     found["roles"] = sorted({event.role for event in by_option.events})
     return found
 

@@ -103,8 +103,8 @@ def test_calls_that_all_ranks_refuse_leave_the_communicator_usable(tmp_path: Pat
 DISAGREEMENTS: dict[str, list[str]] = {
     "rows": ["16", "15"],
     "rows lists": ["16, 17, 16", "16"],
-    "K": ["K = 48", "K = 49"],
-    "dtype": ["bf16", "fp16"],
+    "K": ["K = 48", "K = 49", "they differ in 'K = 48' and 'K = 49'"],
+    "dtype": ["they differ in 'bf16' and 'fp16'"],
     "plan": ["8", "16"],
     "refused by one": ["a is [16, 48], b is [47, 40]"],
     "refused by one, in Python": ["a has shape [48]"],
@@ -129,6 +129,8 @@ def test_disagreement_names_both_values_on_all_ranks(tmp_path: Path) -> None:
             allowed = [own] if is_refuser else [others] if name.startswith("refused") else ["Mismatch"]
             assert got["error"] in allowed, f"rank {rank}, {name}: {got}"
             assert all(piece in got["text"] for piece in pieces), f"rank {rank}, {name}: {got}"
+            # What to do about rows is said only where they differ.
+            assert ("pass rows=" in got["text"]) == name.startswith("rows") or got["error"] != "Mismatch", got
             assert got["seconds"] < SOON_S, f"rank {rank}, {name}: {got}"
             assert got["later"], f"rank {rank}, {name}: a later call went through: {got}"
 
@@ -203,6 +205,7 @@ def test_what_init_refuses(tmp_path: Path) -> None:
             "options differ": ("Mismatch", "max_chunks_per_source"),
             "secret differs": ("", ""),
             "no transport": ("Unavailable", "pigeon"),
+            "no transport, one node": ("Unavailable", "pigeon"),
             "trace file": ("ResourceError", "/no/such/folder/trace."),
             "two are open": ("InvalidArgument", "2 communicators are open"),
         }
@@ -210,7 +213,7 @@ def test_what_init_refuses(tmp_path: Path) -> None:
             got = found[name]
             assert piece in got["text"], (name, got)
             assert got["error"] == error if error else got["error"], (name, got)
-        assert found["first"] and found["second"] and found["trace written"]
+        assert found["first"] and found["second"] and found["trace written"] and found["ids differ"]
         assert {"call", "compute"} <= set(found["roles"])
     picture = tmp_path / "t.svg"
     result = CliRunner().invoke(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -34,16 +35,20 @@ with tw.init(**arguments) as comm:
 """
 
 
-def start_all(environments: list[Mapping[str, str]], how: str, folder: Path, path: str = "") -> list[list[object]]:
-    """Runs a rank for each environment, without any launcher, and gives what each printed."""
+def alone(environment: Mapping[str, str], path: str = "") -> dict[str, str]:
+    """The environment of a rank that no launcher has started, but for what is given."""
     foreign = ("TILEWIRE_", "OMPI_", "PMI", "SLURM_", "RANK", "WORLD_SIZE", "MASTER_", "TORCHELASTIC", "LOCAL_")
     base = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
     base["PYTHONPATH"] = os.pathsep.join(filter(None, [path, str(HERE), base.get("PYTHONPATH", "")]))
-    base["TILEWIRE_CONNECT_DEADLINE_S"] = "40"
+    return {**base, "TILEWIRE_CONNECT_DEADLINE_S": "40", **environment}
+
+
+def start_all(environments: list[Mapping[str, str]], how: str, folder: Path, path: str = "") -> list[list[object]]:
+    """Runs a rank for each environment, without any launcher, and gives what each printed."""
     processes = [
         subprocess.Popen(
             [sys.executable, "-c", PROGRAM, str(folder), how],
-            env={**base, **environment},
+            env=alone(environment, path),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -75,6 +80,37 @@ def test_mpirun(tmp_path: Path) -> None:
         for rank in range(2)
     ]
     assert start_all(environments, "{}", tmp_path) == expected("2")
+
+
+@pytest.mark.parametrize(
+    ("environment", "pieces"),
+    [
+        # Open MPI where ranks are on several hosts, or are not known to be on one.
+        (
+            {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"},
+            ["no place to meet", "openmpi", "TILEWIRE_RENDEZVOUS", "MASTER_ADDR and MASTER_PORT"],
+        ),
+        ({"TILEWIRE_RANK": "0", "TILEWIRE_WORLD_SIZE": "2"}, ["no place to meet", "TILEWIRE_RENDEZVOUS <"]),
+        # A place to meet, and nobody to meet there.
+        ({"TILEWIRE_RENDEZVOUS": "127.0.0.1:29500"}, ["how many ranks", "127.0.0.1:29500", "TILEWIRE_WORLD_SIZE"]),
+    ],
+)
+def test_half_a_job_is_no_job_of_one(environment: dict[str, str], pieces: list[str]) -> None:
+    code = "import tilewire as tw; tw.init()"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=alone(environment), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("tilewire.errors.InvalidArgument: ") and all(piece in last for piece in pieces), last
+
+
+def test_mpirun_of_several_hosts_meets_where_the_master_is(tmp_path: Path) -> None:
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", 0))
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(holder.getsockname()[1])}
+        ranks = [{"OMPI_COMM_WORLD_RANK": str(rank), "OMPI_COMM_WORLD_SIZE": "2"} for rank in range(2)]
+        assert start_all([{**rank, **place} for rank in ranks], "{}", tmp_path) == expected("2")
 
 
 def test_srun(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -24,7 +25,7 @@ from tilewire.trace_events import (
     incomplete_note,
     telling_overlap,
 )
-from tilewire.trace_files import read_perfetto, write_perfetto
+from tilewire.trace_files import read_run, write_perfetto
 
 
 def register(app: typer.Typer) -> None:
@@ -53,30 +54,44 @@ def trace(
             from tilewire.timeline import check_picture, write_picture
 
             check_picture(picture)
-        all_of_it = merge([read_perfetto(path) for path in files])
+        all_of_it = with_flights(read_run(files))
         events, dropped = all_of_it.events, all_of_it.dropped
         if perfetto:
-            write_perfetto(events, perfetto, title, dropped)
+            write_perfetto(events, perfetto, title, dropped, all_of_it.run)
         if picture:
             with working(f"drawing {len(events)} events"):
                 write_picture(events, picture, title, dropped)
     except (Error, ValueError, OSError) as error:
         fail(text_of(error))
     console = make_console()
+    for path in filter(None, (perfetto, picture)):
+        console.print(f"wrote {path}", highlight=False, markup=False)
     console.print(summary(events))
-    if dropped:
-        console.print(incomplete_note(dropped), style="bold red", highlight=False)
-    console.print(
-        f"time: from a rank's first wait to its last work. {LINK_NOTE} {NO_OVERLAP_NOTE}", markup=False, highlight=False
+    for warning in filter(None, (incomplete_note(dropped), absent_note(all_of_it))):
+        console.print(warning, style="bold red", highlight=False)
+    notes = ["time: from a rank's first wait to its last work.", LINK_NOTE]
+    if len(telling_overlap(events)) < len(all_of_it.ranks):
+        notes.append(NO_OVERLAP_NOTE)
+    console.print(" ".join(notes), markup=False, highlight=False)
+
+
+def with_flights(recording: Recording) -> Recording:
+    """And with the flights that only both ends together show."""
+    events = recording.events
+    if any(event.role == FLIGHT_ROLE for event in events):
+        return recording
+    return replace(recording, events=as_events([*events, *flights(events)]))
+
+
+def absent_note(recording: Recording) -> str:
+    """A warning where ranks of the run are not there; "" when all are."""
+    absent = sorted(set(range(recording.run.world_size)) - set(recording.ranks))
+    if not absent:
+        return ""
+    shown = ", ".join(map(str, absent[:8])) + (", ..." if len(absent) > 8 else "")
+    return (
+        f"INCOMPLETE: nothing here is of rank{'s' * (len(absent) > 1)} {shown} of the run's {recording.run.world_size}"
     )
-
-
-def merge(recordings: list[Recording]) -> Recording:
-    """Those of several ranks together, and with them the flights that only both ends together show."""
-    events = [event for recording in recordings for event in recording.events]
-    if not any(event.role == FLIGHT_ROLE for event in events):
-        events += flights(events)
-    return Recording(as_events(events), sum(recording.dropped for recording in recordings))
 
 
 def summary(events: list[Event]) -> Table:
