@@ -52,7 +52,7 @@ class _Lines:
         self._begin = time.monotonic()
 
     def step(self, step: int, steps: int, name: str) -> None:
-        self.text(f"{time.monotonic() - self._begin:6.1f} s   {step}/{steps} {name}")
+        self.text(f"{time.monotonic() - self._begin:6.1f} s   {step:{len(str(steps))}}/{steps} {name}")
 
     def text(self, line: str) -> None:
         self._console.print(line, markup=False, highlight=False)

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 CASE, SHAPE = "case", "rows x K x N, of each rank"
-TABLE_NOTE = f"check: elements compared on all ranks. time: the slowest rank's. {LINK_NOTE}"
+TABLE_NOTE = (
+    "check: elements compared on all ranks. time: of the call alone, on the slowest rank; making inputs and comparing "
+    f"every element takes longer. {LINK_NOTE}"
+)
 
 
 def print_summary(summary: Summary, console: Console) -> None:
@@ -42,11 +45,10 @@ def verdict_of(summary: Summary) -> str:
 def print_encoder(summary: Summary, console: Console) -> None:
     encoder = next((result for result in summary.encoder if not result.ok), summary.encoder[0])
     console.print(similarity_table(encoder))
-    verdict = "[green]equal[/green]" if encoder.ok else "[red]NOT equal[/red]"
+    verdict = "[green]equal within the tolerance[/green]" if encoder.ok else "[red]NOT equal[/red]"
     console.print(
-        f"Sharded over {summary.world_size} ranks and unsharded: {verdict}; similarities differ by "
-        f"{encoder.difference:.2g}, embeddings by {encoder.embedding_difference:.2g}, bf16 tolerance "
-        f"{encoder.tolerance:.2g}.",
+        f"Sharded over {summary.world_size} ranks and unsharded: {verdict} of bf16, {encoder.tolerance:.2g}; "
+        f"similarities differ by {encoder.difference:.2g}, embeddings by {encoder.embedding_difference:.2g}.",
         highlight=False,
     )
 

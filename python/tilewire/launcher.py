@@ -60,7 +60,8 @@ def make_layout(ranks: int | None, nodes: str | None) -> list[int]:
     else:
         total = counts[0] if ranks is None else ranks
         if total < counts[0]:
-            raise ValueError(f"{total} ranks on {counts[0]} nodes: there must be at least one rank on each")
+            ranks_text = f"{total} rank{'s' * (total != 1)}"
+            raise ValueError(f"{ranks_text} on {counts[0]} nodes: there must be at least one rank on each")
         _check_ranks(total, nodes)
         counts = [total // counts[0] + (node < total % counts[0]) for node in range(counts[0])]
     _check_ranks(sum(counts), nodes)
@@ -90,7 +91,8 @@ def rank_command(program: str, arguments: Sequence[str], module: bool = False) -
 def launch(plan: Launch, out: Sink | None = None, err: Sink | None = None) -> int:
     """Runs all ranks to their end. Gives 0, or the exit code of the first rank that failed by itself (128 + signal when
     one killed it), or 128 + signal when this process was asked to end by one. Raises ResourceError, with the limit and
-    what is needed, when the system does not let it start so many ranks; then none is left."""
+    what is needed, when the system does not let it start so many ranks; then none is left. Raises InvalidArgument,
+    before any rank is started, for a TILEWIRE_* variable that none of them would take."""
     make_room_for_files(plan.world_size)
     with _reserved_port() as port:
         shared = {
@@ -102,6 +104,7 @@ def launch(plan: Launch, out: Sink | None = None, err: Sink | None = None) -> in
             "TILEWIRE_RENDEZVOUS": f"127.0.0.1:{port}",
             "TILEWIRE_SECRET": secrets.token_hex(32),
         }
+        _check_options(shared)
         ranks = RankProcesses(plan.grace_s, out or sys.stdout, err or sys.stderr)
         with ranks.signals():
             try:
@@ -114,6 +117,14 @@ def launch(plan: Launch, out: Sink | None = None, err: Sink | None = None) -> in
                 return ranks.run()
             finally:
                 ranks.end()
+
+
+def _check_options(environment: Mapping[str, str]) -> None:
+    """Here, rather than by every rank with a traceback of its own."""
+    from tilewire import _core
+
+    variables = {name: value for name, value in environment.items() if name.startswith("TILEWIRE_")}
+    _core.check_options({**variables, "TILEWIRE_RANK": "0"})
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections import deque
 from collections.abc import Sequence
@@ -52,6 +53,16 @@ class Failure:
 
     def __str__(self) -> str:
         return _how_it_ended(self.code)
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """[0] as "rank 0", [0, 1] as "ranks 0, 1", many shortened."""
+    return f"rank{'s' * (len(ranks) > 1)} {', '.join(map(str, ranks[:8]))}{', ...' * (len(ranks) > 8)}"
+
+
+def without_rank(line: str) -> str:
+    """A line without where it was said: an error that all ranks get names each of them, as in [rank 0, init]."""
+    return re.sub(r" ?\[rank \d+[^]]*\]", "", line.rstrip())
 
 
 def is_reaction(line: str) -> bool:

@@ -14,7 +14,7 @@ from functools import partial
 from types import FrameType
 from typing import IO, Any, Protocol
 
-from tilewire.rank_failures import Failure, History, is_reaction
+from tilewire.rank_failures import Failure, History, is_reaction, ranks_text, without_rank
 
 _PR_SET_PDEATHSIG = 1
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -147,11 +147,21 @@ class RankProcesses:
         own = [failure for failure in self._failures if not is_reaction(self._history.last_line(failure.rank))]
         cause = (own or self._failures)[0]
         if cause != self._failures[0] or self._history.is_covered(cause.rank):
-            who = "the cause is with" if own else "the first to fail was"
-            self._say(f"{who} rank {cause.rank} ({cause}); its last lines:")
+            self._say(f"{self._blame(cause, own)}; its last lines:")
             for line in self._history.last_lines(cause.rank):
                 self._say(f"  {line}")
         return cause.exit_code
+
+    def _blame(self, cause: Failure, own: Sequence[Failure]) -> str:
+        """What is said of the rank whose last lines are shown. Where ranks disagree, or all make the same mistake, none
+        of them is the cause."""
+        if not own:
+            return f"the first to fail was rank {cause.rank} ({cause})"
+        words = without_rank(self._history.last_line(cause.rank))
+        alike = sorted(one.rank for one in own if words and without_rank(self._history.last_line(one.rank)) == words)
+        if len(alike) > 1:
+            return f"{ranks_text(alike)} failed alike; rank {cause.rank} ({cause}) was the first of them"
+        return f"the cause is with rank {cause.rank} ({cause})"
 
     def _say(self, text: str) -> None:
         self._err.write(f"tilewire run: {text}\n")

@@ -14,6 +14,8 @@ namespace {
 
 using Rule = Allowed::Rule;
 
+constexpr std::string_view kVariablePrefix = "TILEWIRE_";
+
 Allowed range(long double low, long double high) { return {Rule::range, low, high, 1, {}, ""}; }
 
 Allowed power_of_two(int64_t low, int64_t high) {
@@ -58,7 +60,7 @@ std::string number_rule_text(OptionKind kind, const Allowed& allowed) {
 
 OptionInfo row(std::string name, OptionKind kind, OptionMember member, Allowed allowed, OptionScope scope,
                std::string meaning) {
-  std::string variable = "TILEWIRE_" + name;
+  std::string variable = std::string(kVariablePrefix) + name;
   std::transform(variable.begin(), variable.end(), variable.begin(), [](unsigned char c) { return std::toupper(c); });
   if (allowed.text.empty()) allowed.text = number_rule_text(kind, allowed);
   return {std::move(name), std::move(variable), kind, member, std::move(allowed), scope, std::move(meaning)};
@@ -103,18 +105,26 @@ bool text_allowed(const Allowed& allowed, const std::string& value) {
   }
 }
 
-const OptionInfo& find_by(std::string OptionInfo::*key, std::string_view name, std::string_view sort) {
+// What a misspelt name was meant for, whether it is an option's or, in capitals, its variable's.
+std::string name_advice(std::string OptionInfo::*key, std::string_view name) {
+  std::string bare(name.substr(name.starts_with(kVariablePrefix) ? kVariablePrefix.size() : 0));
+  std::transform(bare.begin(), bare.end(), bare.begin(), [](unsigned char c) { return std::tolower(c); });
   std::vector<std::string> known;
+  for (const OptionInfo& option : option_table()) known.push_back(option.name);
+  const std::string nearest = nearest_name(bare, known);
+  if (nearest.empty()) return "docs/options.md lists those that there are";
+  return fmt::format("the nearest known name is {}", find_option(nearest).*key);
+}
+
+const OptionInfo& find_by(std::string OptionInfo::*key, std::string_view name, std::string_view sort) {
   for (const OptionInfo& option : option_table()) {
     if (option.*key == name) return option;
-    known.push_back(option.*key);
   }
-  const std::string nearest = nearest_name(name, known);
   throw Error(ErrorKind::invalid_argument, {.what = fmt::format("there is no {} '{}'", sort, name),
                                             .where = "",
                                             .values = "",
                                             .limit = "",
-                                            .advice = fmt::format("the nearest known name is {}", nearest)});
+                                            .advice = name_advice(key, name)});
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "TILEWIRE_";
 constexpr int32_t kMostRanksANode = 1 << 20;
+constexpr size_t kMostEdits = 3;  // of a name that is misspelt; more is another name
 
 [[noreturn]] void contradict(std::string what, std::string values, std::string limit) {
   throw Error(ErrorKind::invalid_argument, {.what = std::move(what),
@@ -178,7 +179,7 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
       best = candidate;
     }
   }
-  return best;
+  return best_edits <= std::min(name.size() / 2, kMostEdits) ? best : "";
 }
 
 }  // namespace tilewire

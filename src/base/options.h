@@ -21,7 +21,8 @@ std::string agreement_difference(std::string_view here, std::string_view there);
 // "3,1" -> {3, 1}. Empty text gives no counts. Throws Error(invalid_argument) unless every count is in 1..1048576.
 std::vector<int32_t> parse_counts(std::string_view text);
 
-// The name in `known` that takes the fewest single-letter edits from `name`; "" when `known` is empty.
+// The name in `known` that takes the fewest single-letter edits from `name`; "" when each takes more than three, or
+// more than half of its letters.
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known);
 
 }  // namespace tilewire

@@ -52,6 +52,24 @@ TEST(Options, AMisspeltVariableIsRefusedWithTheNearestName) {
   EXPECT_NE(refusal_of({{"TILEWIRE_", "1"}}), "accepted");
 }
 
+// A name of another thing is no help, however few letters both have.
+TEST(Options, OnlyANameThatIsNearIsProposed) {
+  for (const char* name : {"TILEWIRE_FOO", "TILEWIRE_", "TILEWIRE_X", "TILEWIRE_WEATHER_OF_TODAY"}) {
+    const std::string text = refusal_of({{name, "5"}});
+    EXPECT_TRUE(has(text, std::string("'") + name + "'")) << text;
+    EXPECT_FALSE(has(text, "nearest")) << text;
+    EXPECT_TRUE(has(text, "docs/options.md")) << text;
+  }
+  EXPECT_TRUE(has(refusal_of({{"TILEWIRE_JOBS", "5"}}), "nearest known name is TILEWIRE_JOB"));
+  Options options;
+  try {
+    options.set("ring_entires", "32");
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_TRUE(has(error.what(), "nearest known name is ring_entries")) << error.what();
+  }
+}
+
 TEST(Options, ABadValueNamesVariableValueAndWhatIsAllowed) {
   const std::string text = refusal_of({{"TILEWIRE_RING_ENTRIES", "1000"}});
   for (const char* part : {"ring_entries", "'1000'", "a power of two, 16 to 1048576", "TILEWIRE_RING_ENTRIES"}) {
@@ -163,6 +181,9 @@ TEST(Options, CountsAreReadOrRefused) {
 TEST(Options, NearestNameCountsEdits) {
   EXPECT_EQ(nearest_name("rnak", {"rank", "job"}), "rank");
   EXPECT_EQ(nearest_name("anything", {}), "");
+  EXPECT_EQ(nearest_name("deadlineabc", {"deadline"}), "deadline");
+  EXPECT_EQ(nearest_name("deadlineabcd", {"deadline"}), "");
+  EXPECT_EQ(nearest_name("foo", {"job"}), "");
 }
 
 TEST(Options, TheProcessEnvironmentIsReadWhole) {

@@ -11,11 +11,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+import tilewire
 from synthetic_trace import make_trace
 from tilewire import doctor
 from tilewire.cli import app
+from tilewire.cli.plan import folded
+from tilewire.plans import machines
 from tilewire.self_test import run_self_test
-from tilewire.trace_events import as_events
+from tilewire.trace_events import NO_OVERLAP_NOTE, Run, as_events
 from tilewire.trace_files import read_perfetto, write_perfetto
 
 PACKAGE_ROOT = str(Path(doctor.__file__).resolve().parents[1])
@@ -30,6 +33,11 @@ def test_every_command_has_help() -> None:
     for command in ("demo", "run", "doctor", "plan", "trace"):
         assert command in text and invoke(command, "--help").exit_code == 0
     assert "..." not in text.split("Commands:")[1], "a line of the list is cut off"
+
+
+def test_version_is_that_of_the_package() -> None:
+    result = invoke("--version")
+    assert result.exit_code == 0 and result.output == f"tilewire {tilewire.__version__}\n"
 
 
 def test_doctor_gives_json() -> None:
@@ -92,9 +100,51 @@ def test_trace_writes_what_it_was_asked_for(tmp_path: Path) -> None:
     assert len(re.findall(r"\d+%", result.output)) == 4 and "INCOMPLETE" not in result.output
 
 
+def write_ranks(folder: Path, run: Run, ranks: range, dropped: int = 0) -> list[str]:
+    """A file a rank, as a job leaves them."""
+    for rank in ranks:
+        own = [event for event in as_events(make_trace()) if event.rank == rank]
+        write_perfetto(own, folder / f"e{rank}.json", dropped=dropped, run=run)
+    return [str(folder / f"e{rank}.json") for rank in ranks]
+
+
+def test_trace_refuses_files_that_do_not_belong_together(tmp_path: Path) -> None:
+    files = write_ranks(tmp_path, Run("aaaa", 4), range(4))
+    together = invoke("trace", *files)
+    assert together.exit_code == 0 and "INCOMPLETE" not in together.output, together.output
+    merged = tmp_path / "all.json"
+    assert invoke("trace", *files, "--perfetto", str(merged)).exit_code == 0
+    assert read_perfetto(merged).run == Run("aaaa", 4)
+    twice = invoke("trace", files[0], files[0])
+    assert twice.exit_code == 2 and f"{files[0]} is named twice" in twice.output
+    again = invoke("trace", str(merged), *files)
+    assert again.exit_code == 2 and f"rank 0 is there twice, in {merged} and in {files[0]}" in again.output
+    # A later run with fewer ranks leaves the files of the last ranks as they were.
+    write_ranks(tmp_path, Run("bbbb", 2), range(2))
+    mixed = invoke("trace", *files, "--perfetto", str(tmp_path / "mixed.json"))
+    assert mixed.exit_code == 2 and not (tmp_path / "mixed.json").exists()
+    old, new = f"{files[2]} (rank 2 of 4, run aaaa)", f"{files[0]} (rank 0 of 2, run bbbb)"
+    assert f"{old} is of another run than {new}" in mixed.output
+    assert invoke("trace", *files[:2]).exit_code == 0
+    part = invoke("trace", *files[2:])
+    assert part.exit_code == 0 and "INCOMPLETE: nothing here is of ranks 0, 1 of the run's 4" in part.output
+
+
+def test_trace_says_what_it_wrote_and_explains_only_what_it_shows(tmp_path: Path) -> None:
+    files = write_ranks(tmp_path, Run(), range(4))
+    paths = [str(tmp_path / "p.json"), str(tmp_path / "p.svg")]
+    output = invoke("trace", *files, "--perfetto", paths[0], "--picture", paths[1]).output
+    squeezed = "".join(output.split())
+    assert all("wrote" + "".join(path.split()) in squeezed for path in paths)
+    note = "".join(NO_OVERLAP_NOTE.split())
+    assert note not in squeezed
+    write_perfetto([event for event in make_trace() if event.role == "compute"], tmp_path / "c.json")
+    assert note in "".join(invoke("trace", str(tmp_path / "c.json")).output.split())
+
+
 def test_trace_warns_of_what_is_lacking(tmp_path: Path) -> None:
-    write_perfetto(make_trace(), tmp_path / "e0.json", dropped=5)
-    write_perfetto(make_trace(), tmp_path / "e1.json", dropped=6)
+    write_ranks(tmp_path, Run(), range(1), dropped=5)
+    write_ranks(tmp_path, Run(), range(1, 2), dropped=6)
     perfetto = tmp_path / "p.json"
     result = invoke("trace", str(tmp_path / "e0.json"), str(tmp_path / "e1.json"), "--perfetto", str(perfetto))
     assert result.exit_code == 0 and "INCOMPLETE: 11 events" in result.output
@@ -217,9 +267,21 @@ def test_doctor_promises_nothing_that_is_not_there_yet(monkeypatch: pytest.Monke
 
 def test_run_names_what_does_not_fit(tmp_path: Path) -> None:
     result = invoke("run", "-n", "1", "--nodes", "2", "true")
-    assert result.exit_code == 2 and "1 ranks on 2 nodes" in result.output
+    assert result.exit_code == 2 and "1 rank on 2 nodes" in result.output
     result = invoke("run", "-n", "2", str(tmp_path / "none.py"))
     assert result.exit_code == 2 and "there is no script" in result.output
+
+
+def test_run_refuses_options_that_no_rank_would_take_before_it_starts_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value, piece in (
+        ("TILEWIRE_DEDLINE_S", "5", "nearest known name is TILEWIRE_DEADLINE_S"),
+        ("TILEWIRE_RING_ENTRIES", "1000", "a power of two"),
+    ):
+        with monkeypatch.context() as changed:
+            changed.setenv(name, value)
+            result = invoke("run", "-n", "2", "/bin/echo", "started")
+        assert result.exit_code == 2 and "started" not in result.output, result.output
+        assert piece in result.output and len(result.output.splitlines()) == 1, result.output
 
 
 def test_options_behind_the_script_belong_to_the_script(tmp_path: Path) -> None:
@@ -271,18 +333,54 @@ def test_plan_names_what_cannot_be() -> None:
         (["matmul", "--m", "1", "--k", "1", "--n", "1"], "there is no operation matmul"),
         (["all_gather_matmul", "--m", "1", "--k", "-1", "--n", "1"], "k = -1"),
         (["all_gather_matmul", "--m", "x", "--k", "1", "--n", "1"], "--m is 'x'"),
-        (["all_gather_matmul", "--m", "1,2,3", "--k", "1", "--n", "1", "--nodes", "2"], "m has 3 counts"),
+        (["all_gather_matmul", "--m", "1,2,3", "--k", "1", "--n", "1", "--nodes", "2"], "m has 3 counts, must have 2"),
         (["all_gather_matmul", "--m", "1", "--k", "1", "--n", "1", "--nodes", "1+1", "--rank", "2"], "rank = 2"),
     ):
         result = invoke("plan", *arguments)
         assert result.exit_code == 2 and piece in result.output, result.output
 
 
-@pytest.mark.parametrize("option", ["--tflops", "--node-gb", "--network-gbit", "--latency-us"])
-@pytest.mark.parametrize("value", ["nan", "inf", "-1", "1e999"])
-def test_numbers_that_no_machine_has_are_refused_by_name(option: str, value: str) -> None:
-    result = invoke("plan", "all_gather_matmul", "--m", "1", "--k", "1", "--n", "1", f"{option}={value}")
-    assert result.exit_code == 2 and option in result.output and "finite" in result.output, result.output
+RATES = ["--tflops", "--copy-gb", "--node-gb", "--network-gbit"]
+TIMES = ["--node-latency-us", "--latency-us", "--step-us", "--command-us"]
+
+
+@pytest.mark.parametrize("option", [*RATES, *TIMES])
+def test_numbers_that_no_machine_has_are_refused_by_name(option: str) -> None:
+    """0 is a time, but no rate: it stands for nothing else."""
+    one = ["plan", "all_gather_matmul", "--m", "1", "--k", "1", "--n", "1"]
+    for value in ("nan", "inf", "-1", "1e999", *(["0"] if option in RATES else [])):
+        result = invoke(*one, f"{option}={value}")
+        assert result.exit_code == 2 and option in result.output and "finite" in result.output, result.output
+    if option in TIMES:
+        assert invoke(*one, f"{option}=0").exit_code == 0
+
+
+def test_plan_says_which_machine_it_took_and_every_number_of_it_has_an_option() -> None:
+    shape = ["plan", "all_gather_matmul", "--m", "4096", "--k", "512", "--n", "512", "--nodes", "2,2"]
+    plain = invoke(*shape)
+    assert plain.exit_code == 0 and "machine: cpu\n" in plain.output, plain.output
+    help_text = " ".join(invoke("plan", "all_gather_matmul", "--help").output.split())
+    for machine in machines():
+        assert f"{machine.name}: {machine.purpose}" in help_text
+        named = invoke(*shape, "--machine", machine.name)
+        assert f"machine: {machine.name}\n" in named.output, named.output
+        for number in machine.numbers.values():
+            assert f"{number:.6g} ({machine.name})" in help_text
+    given = invoke(*shape, *(part for option in (*RATES, *TIMES) for part in (option, "7.5")), "--workers", "7")
+    text = " ".join(given.output.split())
+    assert "7 workers, each of 7.5 TFLOP/s; copies within a rank at 7.5 GB/s" in text, given.output
+    assert "within a node 7.5 GB/s, 7.5 us; between nodes 7.5 Gbit/s, 7.5 us" in text
+    assert "a step of a role 7.5 us; a command of a proxy 7.5 us" in text
+    unknown = invoke(*shape, "--machine", "abacus")
+    assert unknown.exit_code == 2 and "'abacus'" in unknown.output and "cpu, h200" in unknown.output
+
+
+def test_plan_sets_long_lines_in_below_their_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    output = invoke("plan", "all_gather_matmul", "--m", "2048", "--k", "1024", "--n", "512", "--nodes", "2,2").output
+    lines = output.splitlines()
+    assert max(map(len, lines)) <= 60 and any(line.startswith("    ") for line in lines), output
+    assert folded("a\n\n  b c", 4) == "a\n\n  b\n      c"
 
 
 def test_sizes_and_ranks_beyond_all_bounds_are_refused_by_name() -> None:

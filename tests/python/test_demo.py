@@ -129,6 +129,10 @@ def test_encoder_that_differs_on_one_rank_fails_the_demo(tmp_path: Path) -> None
     (tmp_path / "rank1.json").write_text(json.dumps(content))
     summary = demo.read_results(tmp_path, 2)
     assert not summary.ok and "NOT equal" in show(summary)
+    content["encoder"]["difference"] = content["encoder"]["tolerance"] / 2
+    (tmp_path / "rank1.json").write_text(json.dumps(content))
+    text = " ".join(show(demo.read_results(tmp_path, 2)).split())
+    assert f"equal within the tolerance of bf16, {content['encoder']['tolerance']:.2g}" in text
     assert demo_report.verdict_of(summary).endswith(": sentence encoder.")
 
 
@@ -282,6 +286,14 @@ def test_work_without_a_model_has_no_encoder(tmp_path: Path) -> None:
     FakeCluster(1).run(lambda machine: demo.run_rank(machine, tmp_path, work))
     summary = demo.read_results(tmp_path, 1)
     assert summary.ok and summary.encoder == [] and steps == ["1/1 even"]
+
+
+def test_steps_stand_in_one_column() -> None:
+    out = io.StringIO()
+    with show_progress(Console(file=out, width=100), "starting") as output:
+        output.write(f"[0] {step_line(9, 21, 'nine')}\n[0] {step_line(10, 21, 'ten')}\n")
+    nine, ten = out.getvalue().splitlines()[1:]
+    assert nine.index("/21 nine") == ten.index("/21 ten")
 
 
 @pytest.mark.parametrize("is_terminal", [False, True])

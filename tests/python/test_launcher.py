@@ -155,6 +155,21 @@ if rank == 1:
     assert err.endswith("the cause is with rank 1 (exit code 9); its last lines:\ntilewire run:   my own mistake\n")
 
 
+def test_ranks_that_disagree_are_not_the_cause_one_by_one(script: Callable[[str], str]) -> None:
+    """All of them tell of the same disagreement, after one that heard of it first."""
+    body = """
+if rank == 0:
+    sys.stderr.write('tilewire.errors.Aborted: rank 1: a mismatch [rank 0]\\n')
+    sys.exit(1)
+time.sleep(0.3)
+print(f'tilewire.errors.Mismatch: rank 1: bf16 | rank 2: fp16 [rank {rank}]', file=sys.stderr)
+sys.exit(1)
+"""
+    code, _, err = run(script(body), 3, grace_s=5)
+    assert code == 1 and "the cause is with" not in err, err
+    assert "ranks 1, 2 failed alike; rank " in err and "tilewire.errors.Mismatch: rank 1: bf16" in err.splitlines()[-1]
+
+
 def test_rank_that_was_ended_is_not_the_cause(script: Callable[[str], str]) -> None:
     body = "if rank == 0: print('tilewire.errors.PeerLost: rank 7 is lost'); sys.exit(3)\ntime.sleep(60)"
     code, _, err = run(script(body), 2, grace_s=0.2)
@@ -364,7 +379,7 @@ def test_layouts(ranks: int | None, nodes: str | None, expected: list[int]) -> N
 @pytest.mark.parametrize(
     ("ranks", "nodes", "message"),
     [
-        (1, "2", "1 ranks on 2 nodes"),
+        (1, "2", "1 rank on 2 nodes"),
         (0, None, "0 ranks"),
         (4, "3,2", "--nodes 3,2 are 5 ranks, --ranks says 4"),
         (None, "3,", "--nodes is '3,', must be how many nodes, as in 2, or the ranks of each, as in 3,1"),
