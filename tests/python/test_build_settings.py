@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,25 @@ def test_those_who_work_on_it_hear_of_every_warning() -> None:
         "tsan": "ON",
         "cuda": "ON",
     }
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize(
+    ("cpp", "python", "verdict"),
+    [(0, 0, ""), (8, 0, "the C++ tests;"), (0, 1, "the Python tests;"), (8, 1, "the C++ tests and the Python tests;")],
+)
+def test_all_tests_are_run_whichever_fail(cpp: int, python: int, verdict: str, tmp_path: Path) -> None:
+    starts = "echo '      Start  7: a_test'; echo ' 7/9 Test  #7: a_test ...   Passed'"
+    for name, code, more in (("ctest", cpp, starts), ("python", python, "true")):
+        (tmp_path / name).write_text(f'#!/bin/sh\n{more}\necho "ran {name} $*"\nexit {code}\n')
+        (tmp_path / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = ["make", "--no-print-directory", "-o", "build", "test", f"PYTHON={tmp_path / 'python'}"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert "ran ctest --preset dev\n" in done.stdout and "ran python -m pytest\n" in done.stdout, done.stderr
+    assert "Test  #7" in done.stdout and "Start" not in done.stdout
+    assert (done.returncode == 0) == (not verdict), done.stderr
+    assert verdict in done.stdout and ("make test: failed" in done.stdout) == bool(verdict)
 
 
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="needs cmake")
