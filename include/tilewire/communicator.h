@@ -65,6 +65,13 @@ class TILEWIRE_API Communicator {
   static Communicator init(Options options = Options::from_environment(), const StoreFunctions* store = nullptr,
                            const std::atomic<bool>* is_cancelled = nullptr);
 
+  // In place of init(), on a rank that has found out that it will not come: `error` says why. The ranks that wait in
+  // init() get Error(refused) that quotes it, where rank 0 can be reached within two seconds; nobody hears of it from rank 0
+  // itself. Of `options` only rank, world_size, rendezvous, secret and interface count; what they leave open comes from
+  // the environment.
+  static void refuse_init(const Options& options, const Error& error, const StoreFunctions* store = nullptr,
+                          const std::atomic<bool>* is_cancelled = nullptr) noexcept;
+
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
   ~Communicator();

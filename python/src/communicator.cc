@@ -40,9 +40,12 @@ std::string get(const nb::object& store, const std::string& key, double timeout_
   throw Error(ErrorKind::aborted, {.what = "the communicator's creation was cancelled", .where = "init"});
 }
 
-CommunicatorHandle init(const std::map<std::string, std::string>& settings, std::optional<nb::object> store) {
-  Options options = Options::from_environment();
-  for (const auto& [name, value] : settings) options.set(name, value);
+using Settings = std::map<std::string, std::string>;
+
+// What waits for other ranks, in a store of Python or without one, and ends soon after Ctrl-C.
+void run_with_store(
+    const std::optional<nb::object>& store,
+    const std::function<void(const StoreFunctions* functions, const std::atomic<bool>* is_cancelled)>& work) {
   std::atomic<bool> is_cancelled{false};
   StoreFunctions functions;
   if (store) {
@@ -52,9 +55,48 @@ CommunicatorHandle init(const std::map<std::string, std::string>& settings, std:
     };
     functions.get = [&](const std::string& key, double timeout_s) { return get(*store, key, timeout_s, is_cancelled); };
   }
+  run_interruptible([&] { work(store ? &functions : nullptr, &is_cancelled); }, [&] { is_cancelled = true; });
+}
+
+// Of settings that may be wrong: those by which the ranks meet, as far as they are right.
+Options meeting_options(const Settings& settings) {
+  Options options;
+  for (const char* name : {"rank", "world_size", "rendezvous", "secret", "interface"}) {
+    const auto found = settings.find(name);
+    if (found == settings.end()) continue;
+    try {
+      options.set(name, found->second);
+    } catch (const Error&) {
+      continue;
+    }
+  }
+  return options;
+}
+
+void tell_refusal(const Settings& settings, const std::optional<nb::object>& store, const Error& error) {
+  const Options options = meeting_options(settings);
+  run_with_store(store, [&](const StoreFunctions* functions, const std::atomic<bool>* is_cancelled) {
+    Communicator::refuse_init(options, error, functions, is_cancelled);
+  });
+}
+
+void refuse_init(const Settings& settings, const std::optional<nb::object>& store, nb::handle exception) {
+  tell_refusal(settings, store, to_error(exception));
+}
+
+CommunicatorHandle init(const Settings& settings, const std::optional<nb::object>& store) {
+  Options options;
+  try {
+    options = Options::from_environment();
+    for (const auto& [name, value] : settings) options.set(name, value);
+  } catch (const Error& error) {
+    tell_refusal(settings, store, error);
+    throw;
+  }
   std::optional<Communicator> comm;
-  run_interruptible([&] { comm.emplace(Communicator::init(options, store ? &functions : nullptr, &is_cancelled)); },
-                    [&] { is_cancelled = true; });
+  run_with_store(store, [&](const StoreFunctions* functions, const std::atomic<bool>* is_cancelled) {
+    comm.emplace(Communicator::init(options, functions, is_cancelled));
+  });
   return CommunicatorHandle(std::move(*comm));
 }
 
@@ -122,6 +164,7 @@ nb::dict to_dict(const WorkEvent& e) {
 
 void add_communicator(nb::module_& m) {
   m.def("init", &init, nb::arg("settings"), nb::arg("store").none());
+  m.def("refuse_init", &refuse_init, nb::arg("settings"), nb::arg("store").none(), nb::arg("error"));
   m.def("transports", &transport_rows);
   m.def(
       "check_options", [](const Environment& variables) { Options::parse(variables); }, nb::arg("variables"));

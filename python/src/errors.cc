@@ -34,13 +34,20 @@ ErrorKind parse_error_kind(const std::string& text) {
   return ErrorKind::invalid_argument;
 }
 
+// Whatever it has that is no UTF-8 comes out escaped: the text of an error must not be another error.
+std::string text_of(const nb::handle& object) {
+  const nb::str text(object);
+  const nb::object bytes = text.attr("encode")("utf-8", "backslashreplace");
+  return nb::cast<nb::bytes>(bytes).c_str();
+}
+
 Error to_error(nb::handle exception) {
   const nb::object base = nb::module_::import_("tilewire.errors").attr("Error");
   if (!nb::isinstance(exception, base)) {
     const auto name = nb::cast<std::string>(exception.type().attr("__name__"));
-    return {ErrorKind::invalid_argument, {.what = name + ": " + nb::str(exception).c_str()}};
+    return {ErrorKind::invalid_argument, {.what = name + ": " + text_of(exception)}};
   }
-  const auto part = [&](const char* name) { return nb::cast<std::string>(exception.attr(name)); };
+  const auto part = [&](const char* name) { return text_of(exception.attr(name)); };
   return {
       parse_error_kind(part("kind")),
       {.what = part("what"), .where = {}, .values = part("values"), .limit = part("limit"), .advice = part("advice")}};

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from tilewire.errors import InvalidArgument
@@ -34,7 +34,7 @@ def count(name: str, value: Any, most: int = INT64_MOST) -> int:
 
 def counts(name: str, values: Any, most: int = INT64_MOST) -> list[int]:
     """Several counts, as a list."""
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+    if is_single(values) or isinstance(values, (Mapping, Set)):
         raise InvalidArgument(
             f"{name} is no list of counts", values=f"{name} = {_shown(values)}", limit="must be a list of integers"
         )
@@ -63,6 +63,17 @@ def number(name: str, value: Any) -> float:
     if found is None:
         raise InvalidArgument(f"{name} is no number", values=f"{name} = {_shown(value)}", limit="must be a number")
     return found
+
+
+def utf8(name: str, text: str) -> str:
+    """A text that the compiled core can take: without halves of characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"{name} is no text", values=f"{name} = {_shown(text)}", limit=f"must be UTF-8: {error.reason}"
+        ) from None
+    return text
 
 
 def switch(name: str, value: Any) -> bool:

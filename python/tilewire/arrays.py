@@ -7,12 +7,14 @@ Functions raise `InvalidArgument` that names the argument.
 from __future__ import annotations
 
 import math
+import reprlib
 import sys
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
+from numpy import ma  # np.ma would be imported by its first use, which is in a call
 from numpy.typing import NDArray
 
 from tilewire import _core
@@ -65,8 +67,8 @@ def as_numpy(x: Any, name: str) -> Array:
         return _checked(x, name)
     if hasattr(x, "__dlpack__"):
         return _from_dlpack(x, name)
-    if hasattr(x, "__array_interface__"):
-        return _checked(np.asarray(x), name)
+    if hasattr(type(x), "__array_interface__") or hasattr(x, "__array_interface__"):
+        return _checked(_from_interface(x, name), name)
     raise InvalidArgument(
         f"{name} is no array",
         values=f"{name} is a {type(x).__name__}",
@@ -154,7 +156,12 @@ def arena_array(core: _core.Communicator, shape: Sequence[int], dtype: Any) -> A
             "an array does not fit into the arena", values=f"{list(shape)} of {_NAMES[wanted]}, {bytes_} bytes"
         )
     block = _core.ArenaBlock(core, bytes_)
-    array = _over(block, block.address, tuple(shape), None, wanted, read_only=False)
+    try:
+        array = _over(block, block.address, tuple(shape), None, wanted, read_only=False)
+    except ValueError as error:
+        raise InvalidArgument(
+            "no array has such a shape", values=f"shape = {reprlib.repr(list(shape))}", limit=_reason(error)
+        ) from error
     return _to_torch(array) if type(dtype).__module__ == "torch" else array
 
 
@@ -180,7 +187,7 @@ def _over(
 
 
 def _checked(array: Array, name: str) -> Array:
-    if isinstance(array, np.ma.MaskedArray):
+    if isinstance(array, ma.MaskedArray):
         raise InvalidArgument(f"{name} is a masked array", advice=f"pass {name}.filled(...)")
     if array.dtype not in _NAMES or not array.dtype.isnative:
         raise _wrong_dtype(name, array.dtype)
@@ -240,14 +247,26 @@ def _to_torch(array: Array) -> Any:
     return torch.from_numpy(array)
 
 
+def _from_interface(x: Any, name: str) -> Array:
+    try:
+        return np.asarray(x)
+    except Exception as error:  # of a user's class
+        raise InvalidArgument(
+            f"{name} cannot be taken over by its __array_interface__", values=_reason(error)
+        ) from error
+
+
 def _from_dlpack(x: Any, name: str) -> Array:
-    device = getattr(x, "__dlpack_device__", None)
-    if device is not None and device()[0] != 1:  # kDLCPU
-        raise _wrong_device(name, f"DLPack device {tuple(map(int, device()))}")
+    try:
+        device = _dlpack_device(x)
+    except Exception as error:  # of a user's class
+        raise _no_dlpack(name, error) from error
+    if device[0] != 1:  # kDLCPU
+        raise _wrong_device(name, f"DLPack device {device}")
     try:
         foreign = _core.ForeignArray(x)
-    except (TypeError, BufferError, RuntimeError) as error:
-        raise InvalidArgument(f"{name} cannot be taken over by DLPack", values=str(error).splitlines()[0]) from error
+    except Exception as error:
+        raise _no_dlpack(name, _dlpack_error(x) or error) from error
     if not foreign.is_on_cpu:
         raise _wrong_device(name, foreign.device)
     dtype = _DTYPES.get(foreign.dtype)
@@ -255,3 +274,31 @@ def _from_dlpack(x: Any, name: str) -> Array:
         raise _wrong_dtype(name, foreign.dtype)
     strides = tuple(stride * dtype.itemsize for stride in foreign.strides)
     return _over(foreign, foreign.address, tuple(foreign.shape), strides, dtype, read_only=True)
+
+
+def _dlpack_device(x: Any) -> tuple[int, int]:
+    """CPU where it is not said."""
+    device = getattr(x, "__dlpack_device__", None)
+    if device is None:
+        return 1, 0
+    kind, number = device()
+    return int(kind), int(number)
+
+
+def _no_dlpack(name: str, error: Exception) -> InvalidArgument:
+    return InvalidArgument(f"{name} cannot be taken over by DLPack", values=_reason(error))
+
+
+def _dlpack_error(x: Any) -> Exception | None:
+    """Why an array refused: whoever took it over has lost that."""
+    try:
+        x.__dlpack__()
+    except Exception as error:
+        return error
+    return None
+
+
+def _reason(error: Exception) -> str:
+    """Its first line behind its class."""
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -12,8 +12,8 @@ from types import TracebackType
 from typing import Any
 
 from tilewire import _core, stores
-from tilewire.argument_checks import counts, is_switch, one_or_more_counts
-from tilewire.errors import InvalidArgument, ResourceError
+from tilewire.argument_checks import counts, is_switch, one_or_more_counts, utf8
+from tilewire.errors import Error, InvalidArgument, ResourceError
 from tilewire.trace import Trace
 
 # Communicators of this process that are not closed. A strong reference: `init()` alone must be enough to make calls.
@@ -35,10 +35,11 @@ class CallReport:
 class Communicator:
     """The ranks of one job. Made by `tilewire.init()`; a context manager that closes it.
 
-    One call at a time: a call waits for that of another thread, and so do `empty()` and the trace; `DeadlineError` when
-    it takes longer than deadline_s. `close()` and the properties may be used from any thread and wait for none. After a
-    failed call the communicator is dead: every later call raises what it died of, `close()` needs no peer, and `init()`
-    may make a new one.
+    One call at a time: threads take turns in the order in which they come, also for `empty()` and the trace;
+    `DeadlineError` when one call of another thread takes longer than deadline_s. `close()` and the properties may
+    be used from any thread and wait for none. In a child made by fork every call is `Closed` at once. After a
+    failed call the communicator is dead: every later call raises what it died of, `close()` needs no peer, and
+    `init()` may make a new one.
 
     A rank that leaves by an exception, out of its `with` or, without one, out of the whole program, ends the
     communicator on all ranks: the others get `Aborted` that names the rank and quotes the exception.
@@ -99,7 +100,7 @@ class Communicator:
 
     def option(self, name: str) -> str:
         """The text of an option by its name; "(set)" or "" for a secret."""
-        return self._core.option(str(name))
+        return self._core.option(utf8("name", str(name)))
 
     def barrier(self) -> None:
         """Waits for all ranks. Over the control connection: for set-up and tests, not for speed.
@@ -117,11 +118,10 @@ class Communicator:
             data = bytes(memoryview(mine))
         except TypeError:
             error = InvalidArgument(
-                "what is to be gathered is no bytes",
+                "mine is no bytes",
                 where=f"rank {self._rank}, all_gather_bytes",
                 values=f"mine is a {type(mine).__name__}",
                 limit="must be bytes or a like object",
-                advice="pass mine.encode()" if isinstance(mine, str) else "",
             )
             if self._world_size > 1:
                 self._core.abort(str(error))
@@ -228,17 +228,43 @@ def init(
 
     Raises on every rank: `DeadlineError` (lists the ranks that did not come), `Mismatch` (names who differs and both
     values), `InvalidArgument` (an unknown option, with the nearest known one), `ResourceError` (a port in use, memory).
+    What one rank alone refuses is `Refused` on the others, with its text, unless it is rank 0 or cannot reach it.
     """
+    _load_calls()
     given = {"rank": rank, "world_size": world_size, "rendezvous": rendezvous, "secret": secret, **options}
-    if layout is not None:
-        given["layout"] = layout if isinstance(layout, str) else ",".join(map(str, counts("layout", layout)))
-    settings = {name: _text(name, value) for name, value in given.items() if value is not None}
-    if "layout" in settings:
-        settings["layout"] = settings["layout"].replace("+", ",")
+    try:
+        if layout is not None:
+            given["layout"] = layout if isinstance(layout, str) else ",".join(map(str, counts("layout", layout)))
+        settings = {name: _text(name, value) for name, value in given.items() if value is not None}
+        if "layout" in settings:
+            settings["layout"] = settings["layout"].replace("+", ",")
+    except Error as error:
+        _refuse_init(given, store, error)
+        raise
     found = stores.find_store(store, settings)
     comm = Communicator(_core.init(settings, found))
     _open.append(comm)
     return comm
+
+
+def _refuse_init(given: Mapping[str, Any], store: Any, error: Error) -> None:
+    """Tells the other ranks, which wait for this one, why it does not come. They may be out of reach."""
+    settings: dict[str, str] = {}
+    for name in ("rank", "world_size", "rendezvous", "secret", "interface"):
+        with suppress(Error):
+            if given.get(name) is not None:
+                settings[name] = _text(name, given[name])
+    with suppress(Exception):  # a store of the user's may raise anything
+        _core.refuse_init(settings, stores.find_store(store, settings), error)
+
+
+def _load_calls() -> None:
+    """Imports what calls need. Were it left to the first call, a child forked by another thread in the middle of it
+    would find the locks of Python's imports taken for ever."""
+    import tilewire
+
+    for name in tilewire.__all__:
+        getattr(tilewire, name)
 
 
 @contextmanager
@@ -279,12 +305,12 @@ def default_communicator() -> Communicator:
 def _text(name: str, value: Any) -> str:
     if is_switch(value):
         raise InvalidArgument(f"{name} cannot be", values=f"{name} = {value}", limit="no option is a truth value")
-    return str(value)
+    return utf8(name, str(value))
 
 
 def _text_of(error: BaseException | None) -> str:
     try:
-        return f"{type(error).__name__}: {error}"
+        return f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
     except Exception:  # of a user's class
         return type(error).__name__
 

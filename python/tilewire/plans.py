@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
-from tilewire.argument_checks import INT32_MOST, count, counts, is_single, number, switch
+from tilewire.argument_checks import INT32_MOST, count, counts, is_single, number, switch, utf8
 from tilewire.errors import InvalidArgument
 from tilewire.trace_events import Event, as_events, as_run
 
@@ -94,9 +94,9 @@ def plan_text(plan: AnyPlan) -> str:
     if plan is None:
         return ""
     if isinstance(plan, Plan):
-        return plan.json
+        return utf8("plan", plan.json)
     if isinstance(plan, str):
-        return plan
+        return utf8("plan", plan)
     if isinstance(plan, Mapping):
         try:
             return json.dumps({key: _plain(value) for key, value in plan.items()})

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tilewire.argument_checks import INT64_MOST
 from tilewire.errors import InvalidArgument
 from tilewire.trace_events import Event, Recording, Run, as_events, lanes_of
 
@@ -69,12 +71,12 @@ def read_perfetto(path: Path) -> Recording:
     try:
         content = json.loads(text)
         about = content["otherData"]
-        events = _events_of(content["traceEvents"], int(about["start_ns"]))
+        events = _events_of(content["traceEvents"], _count("start_ns", about["start_ns"]))
         run = Run(str(about.get("run", "")), int(about.get("world_size", 0)))
-        return Recording(as_events(events), int(about["dropped"]), run)
+        return Recording(as_events(events), _count("dropped", about["dropped"]), run)
     except KeyError as error:
         raise _no_trace(path, f"it lacks {error}") from error
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise _no_trace(path, str(error)) from error
 
 
@@ -143,18 +145,25 @@ def _event(row: Mapping[str, Any], worker: int, times: tuple[int, int, int]) -> 
     is_numbered = number.isascii() and number.isdigit()
     args = row["args"]
     return Event(
-        rank=int(row["pid"]),
+        rank=_count("pid", row["pid"]),
         role=str(row["cat"]),
-        worker=worker,
+        worker=_count("the worker", worker),
         name=name if is_numbered else row["name"],
-        work=int(number) if is_numbered else -1,
-        source=int(args["source rank"]),
-        t_begin_ns=times[0],
-        t_wait_ns=times[1],
-        t_end_ns=times[2],
-        bytes=int(args["bytes"]),
+        work=_count("the number of a piece of work", int(number)) if is_numbered else -1,
+        source=_count("source rank", args["source rank"], least=-1),
+        t_begin_ns=_count("ts", times[0]),
+        t_wait_ns=_count("dur", times[1]),
+        t_end_ns=_count("dur", times[2]),
+        bytes=_count("bytes", args["bytes"]),
         link=str(args["link"]),
     )
+
+
+def _count(name: str, value: Any, least: int = 0) -> int:
+    """The whole number that stands in a file; ValueError where it is none, or one that nothing can have counted."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= INT64_MOST:
+        raise ValueError(f"{name} is {reprlib.repr(value)}, must be a whole number from {least} to {INT64_MOST}")
+    return value
 
 
 def write_recording(recording: Recording, path: str | os.PathLike[str], title: str = "") -> None:

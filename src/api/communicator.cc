@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "api/communicator_parts.h"
+#include "api/launcher_store.h"
 #include "base/launch_environment.h"
 #include "base/log.h"
 #include "base/options.h"
@@ -13,19 +14,6 @@
 
 namespace tilewire {
 namespace {
-
-class LauncherStore final : public KeyValueStore {
- public:
-  explicit LauncherStore(const StoreFunctions& functions) : functions_(functions) {}
-  void set(const std::string& key, const Bytes& value) override { functions_.set(key, to_text(value)); }
-  Bytes get(const std::string& key, SteadyTime deadline) override {
-    const double left = std::chrono::duration<double>(deadline - steady_now()).count();
-    return to_bytes(functions_.get(key, std::max(0.001, left)));
-  }
-
- private:
-  const StoreFunctions& functions_;
-};
 
 [[noreturn]] void refuse_without_place(const LaunchEnvironment& launch) {
   std::string advice = "pass rendezvous=\"host:port\" of rank 0, or set TILEWIRE_RENDEZVOUS";
@@ -106,6 +94,12 @@ Communicator Communicator::init(Options options, const StoreFunctions* store, co
     setup.store = launcher_store.get();
   }
   set_log_rank(Rank{static_cast<int32_t>(setup.options.rank)});
+  try {
+    setup.options.validate();
+  } catch (const Error& error) {
+    refuse_init(setup.options, error, store, is_cancelled);
+    throw;
+  }
   std::unique_ptr<Session> session = Session::create(setup);
   check_transport_name(session->options());  // by now the same on all ranks
   return Communicator(std::make_unique<Parts>(std::move(session)));

@@ -42,7 +42,7 @@ void Session::start_trace_file() {
   const std::filesystem::file_status given = std::filesystem::status(options_.trace_file, none);
   if (std::filesystem::exists(given) && !std::filesystem::is_regular_file(given)) {
     throw Error(ErrorKind::invalid_argument,
-                {.what = std::filesystem::is_directory(given) ? "trace_file is a folder" : "trace_file is a device",
+                {.what = std::filesystem::is_directory(given) ? "trace_file is a folder" : "trace_file is no file",
                  .where = fmt::format("rank {}", rank().value),
                  .values = "trace_file = " + options_.trace_file,
                  .limit = "must be a file, or the name of a new one",

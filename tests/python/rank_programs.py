@@ -564,8 +564,9 @@ def many_communicators() -> dict[str, Any]:
         with tw.init() as comm:
             d = Numbers(comm, number)
             tw.all_gather_matmul(d.a, d.b)
-    del comm  # a closed communicator keeps a descriptor until it is gone
-    return {"before": before, "after": state()}
+    after = state()  # with a closed communicator that is still referenced
+    del comm
+    return {"before": before, "after": after}
 
 
 def coded_inputs() -> bool:

@@ -105,7 +105,7 @@ DISAGREEMENTS: dict[str, list[str]] = {
     "rows lists": ["16, 17, 16", "16"],
     "K": ["K = 48", "K = 49", "they differ in 'K = 48' and 'K = 49'"],
     "dtype": ["they differ in 'bf16' and 'fp16'"],
-    "plan": ["8", "16"],
+    "plan": ["they differ in 'chunk_rows = 8' and 'chunk_rows = 16'", "pass the same plan= on all ranks, or on none"],
     "refused by one": ["a is [16, 48], b is [47, 40]"],
     "refused by one, in Python": ["a has shape [48]"],
     "refused by one: comm": ["comm is a str"],
@@ -113,7 +113,7 @@ DISAGREEMENTS: dict[str, list[str]] = {
     "refused by one: n": ["n = True"],
     "refused by one: memory": [f"{48 * 2 * 2**21} bytes"],
     "refused by one: bytes": ["mine is a int"],
-    "call and barrier": ["barrier"],
+    "call and barrier": ["barrier", "make the same calls in the same order"],
 }
 
 

@@ -139,7 +139,8 @@ def test_unknown_and_missing_fields_are_named() -> None:
 OTHER = {"otherData": {"start_ns": 0, "dropped": 0}}
 THREAD = {"ph": "M", "name": "thread_name", "pid": 0, "tid": 0, "args": {"name": "push 0"}}
 SLICE = {"ph": "X", "name": "chunk 0", "cat": "push", "pid": 0, "tid": 0, "ts": 1, "dur": 2}
-ARGUMENTS = {"args": {"source rank": 0, "bytes": 1, "link": "node"}}
+LOAD = {"source rank": 0, "bytes": 1, "link": "node"}
+ARGUMENTS = {"args": LOAD}
 
 
 @pytest.mark.parametrize(
@@ -158,6 +159,13 @@ ARGUMENTS = {"args": {"source rank": 0, "bytes": 1, "link": "node"}}
             json.dumps({**OTHER, "traceEvents": [THREAD, {**SLICE, "cat": "wait"}, {**SLICE, **ARGUMENTS}]}),
             "chunk 0 of push 0 begins -2000 ns after its wait ends",
         ),
+        ("[" * 200_000, "recursion"),
+        (json.dumps({"otherData": {"start_ns": "0", "dropped": 0}, "traceEvents": []}), "start_ns is '0', must be"),
+        (json.dumps({"otherData": {"start_ns": 0, "dropped": -1}, "traceEvents": []}), "dropped is -1, must be"),
+        (json.dumps({**OTHER, "traceEvents": [THREAD, {**SLICE, "args": {**LOAD, "bytes": -1}}]}), "bytes is -1"),
+        (json.dumps({**OTHER, "traceEvents": [THREAD, {**SLICE, "args": {**LOAD, "bytes": 10**400}}]}), "bytes is 10"),
+        (json.dumps({**OTHER, "traceEvents": [THREAD, {**SLICE, **ARGUMENTS, "dur": 10**400}]}), "dur is 10"),
+        (json.dumps({**OTHER, "traceEvents": [THREAD, {**SLICE, **ARGUMENTS, "pid": 0.5}]}), r"it lacks \(0.5, 0\)"),
     ],
 )
 def test_file_that_is_no_trace_is_named_and_why(content: str, why: str, tmp_path: Path) -> None:

@@ -196,8 +196,9 @@ Verdict CallLedger::check_outside(Rank peer, const OutsideStep& theirs) const {
   if (at == calls_.end() || at->second.state != State::entered) return std::nullopt;
   return CallFault{
       ErrorKind::mismatch,
-      fmt::format("ranks are in different steps: rank {} is in '{}' after call {}, rank {} is in call {}: {}",
-                  peer.value, theirs.kind, theirs.last_tried, rank_.value, last_tried_, at->second.description)};
+      fmt::format("ranks are in different steps: rank {} is in '{}' after call {}, rank {} is in call {}: {}; {}",
+                  peer.value, theirs.kind, theirs.last_tried, rank_.value, last_tried_, at->second.description,
+                  kSameCallsAdvice)};
 }
 
 // A peer in a step of call n is right when this rank is in the same step or can still come to it: it has not begun n,
