@@ -15,6 +15,7 @@ An option is set by its environment variable, in C++ by the field of the same na
 by `tilewire.init(name=value)`. A variable that is set to nothing counts as unset. An unknown variable that
 begins with `TILEWIRE_` is an error, and so is a value that is not allowed. Bytes may carry a unit: `KiB`, `MiB`, `GiB`
 or `TiB`. Where *agree* is marked, all ranks must have the same value; this is compared when they connect.
+`TILEWIRE_FAULT` is for tests; its words are explained in `src/transport/fault/fault_script.h`.
 
 | variable | default | allowed | agree | meaning |
 |---|---|---|---|---|
