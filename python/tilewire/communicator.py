@@ -118,10 +118,11 @@ class Communicator:
             data = bytes(memoryview(mine))
         except TypeError:
             error = InvalidArgument(
-                "mine is no bytes",
+                "what is to be gathered is no bytes",
                 where=f"rank {self._rank}, all_gather_bytes",
                 values=f"mine is a {type(mine).__name__}",
                 limit="must be bytes or a like object",
+                advice="pass mine.encode()" if isinstance(mine, str) else "",
             )
             if self._world_size > 1:
                 self._core.abort(str(error))
