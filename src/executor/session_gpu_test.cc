@@ -233,6 +233,22 @@ TEST_F(GpuSession, RanksThatRunDifferentCallsAreToldBothTexts) {
   }
 }
 
+// A kernel that has left its call on a peer's word is not taken for one that has ended well.
+TEST_F(GpuSession, CheckWaitsForTheNewsWhereAKernelHasGivenUp) {
+  const auto errors = run_gpu_ranks(2, gpu_options(), [](Session& s) {
+    s.control().barrier("ready", s.deadline());
+    if (s.rank() == Rank{0}) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      s.control().send_abort(ErrorKind::deadline, "late news");
+      s.await_verdict();
+    } else {
+      device_word(s.arena().base() + ControlPage::kAbort) = 1;
+    }
+    s.check();
+  });
+  for (const std::string& e : errors) EXPECT_NE(e.find("late news"), std::string::npos) << e;
+}
+
 TEST_F(GpuSession, CreationThatFailsAnywhereLeavesNothing) {
   int64_t n = 1;
   for (; n < 200; ++n) {
