@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -136,6 +137,10 @@ TEST(PlanQuery, EveryNumberOfTheMachineChangesWhatIsPredictedAndIsSaid) {
 TEST(PlanQuery, ANamedMachineGivesTheNumbersThatTheQueryLeavesOut) {
   const std::vector<NamedMachine> known = machines();
   ASSERT_EQ(known[0].name, "cpu");
+  const std::map<std::string, double> cpu{
+      {"worker_tflops", 0.024},   {"copy_gb_per_s", 6},       {"node_gb_per_s", 5}, {"node_latency_us", 5},
+      {"network_gbit_per_s", 32}, {"network_latency_us", 20}, {"step_us", 3},       {"command_us", 1}};
+  for (const auto& [name, value] : cpu) EXPECT_NEAR(known[0].numbers.at(name), value, 1e-9 * value) << name;
   for (const NamedMachine& machine : known) {
     AllGatherGemm::Query named = query_of(4);
     named.machine = machine.name;
