@@ -70,12 +70,12 @@ Error KernelFaults::error(const FaultRecord& record, const FlagLayout& flags) co
   const std::string site =
       fmt::format("{}, epoch {}, role {}, CTA {}", names.op, record.epoch, role_of(record, names), record.cta);
   switch (record.kind) {
-    case FaultKind::mismatch: return Error(ErrorKind::mismatch, {.what = mismatch(record, names)});
-    case FaultKind::busy:
+    case KernelFaultKind::mismatch: return Error(ErrorKind::mismatch, {.what = mismatch(record, names)});
+    case KernelFaultKind::busy:
       return Error(ErrorKind::invalid_argument,
                    {.what = fmt::format("rank {} ran two calls of one communicator at once [{}]", rank_.value, site),
                     .advice = "replay graphs on one stream, and make other calls on that stream too"});
-    case FaultKind::deadline: break;
+    case KernelFaultKind::deadline: break;
   }
   return Error(ErrorKind::deadline,
                {.what = fmt::format("rank {} waited {:.3g} s for {} to reach epoch {} (seen {}) [{}]", rank_.value,

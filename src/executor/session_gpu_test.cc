@@ -192,7 +192,7 @@ TEST_F(GpuSession, WhatAKernelLeavesIsAnErrorOfAllRanksWithNamesInIt) {
     if (s.rank() == Rank{0}) {
       const uint32_t word = s.arena().layout().flags.chunk(0, Rank{1}, Chunk{3});
       leave_record(s, *rank.fault,
-                   {.kind = FaultKind::deadline,
+                   {.kind = KernelFaultKind::deadline,
                     .op = rank.op,
                     .role = 2,
                     .cta = 9,
@@ -220,9 +220,14 @@ TEST_F(GpuSession, RanksThatRunDifferentCallsAreToldBothTexts) {
     s.kernel_faults().add_text(11, "toy of 3 rows");
     s.kernel_faults().add_text(12, "toy of 4 rows");
     if (s.rank() == Rank{1}) {
-      leave_record(
-          s, *rank.fault,
-          {.kind = FaultKind::mismatch, .op = rank.op, .role = 1, .word = 0, .expected = 11, .seen = 12, .epoch = 2});
+      leave_record(s, *rank.fault,
+                   {.kind = KernelFaultKind::mismatch,
+                    .op = rank.op,
+                    .role = 1,
+                    .word = 0,
+                    .expected = 11,
+                    .seen = 12,
+                    .epoch = 2});
     }
     s.check();  // whether the news has come or not: the abort word of the arena says that there will be some
     s.await_verdict();

@@ -287,7 +287,7 @@ void test_withheld_chunk() {
     const FaultRecord& f = data.cluster().fault(r);
     if (f.state != FaultRecord::kComplete) continue;
     ++records;
-    is_right_word = is_right_word && f.kind == FaultKind::deadline && f.word == word && f.expected == 5 &&
+    is_right_word = is_right_word && f.kind == KernelFaultKind::deadline && f.word == word && f.expected == 5 &&
                     f.seen == 4 && f.rank == r && f.epoch == 5;
   }
   expect(ms >= 20 && ms < 1000, "a withheld chunk ends the call at its deadline");
@@ -307,7 +307,7 @@ void test_rank_that_never_comes() {
   const FaultRecord& f = data.cluster().fault(0);
   const double ms = milliseconds(begin);
   expect(ms >= 20 && ms < 1000, "a rank that never comes ends the call at its deadline");
-  expect(f.state == FaultRecord::kComplete && f.kind == FaultKind::deadline, "and leaves a record");
+  expect(f.state == FaultRecord::kComplete && f.kind == KernelFaultKind::deadline, "and leaves a record");
   check_unfinished(data, 0, 512, 620);  // tiles with rows of rank 1 alone
 }
 
@@ -325,7 +325,7 @@ void test_ranks_in_different_calls() {
     const FaultRecord& f = data.cluster().fault(r);
     if (f.state != FaultRecord::kComplete) continue;
     ++records;
-    is_mismatch = is_mismatch && f.kind == FaultKind::mismatch && f.word == static_cast<uint64_t>(1 - r) &&
+    is_mismatch = is_mismatch && f.kind == KernelFaultKind::mismatch && f.word == static_cast<uint64_t>(1 - r) &&
                   f.expected == 77u + static_cast<uint64_t>(r) && f.seen == 78u - static_cast<uint64_t>(r);
   }
   expect(records >= 1 && is_mismatch, "and the record has both values");
@@ -359,7 +359,7 @@ void test_two_calls_at_once() {
   check_cuda(cudaStreamSynchronize(other), "running two calls");
   expect(milliseconds(begin) < 1000, "two calls of a rank at once need no deadline to find out");
   const FaultRecord& f = data.cluster().fault(0);
-  expect(f.state == FaultRecord::kComplete && f.kind == FaultKind::busy, "and the record says so");
+  expect(f.state == FaultRecord::kComplete && f.kind == KernelFaultKind::busy, "and the record says so");
   cudaStreamDestroy(other);
 }
 
@@ -374,7 +374,7 @@ void test_missing_rank_of_another_node(int32_t push_ctas) {
   for (int32_t r = 0; r < 3; ++r) check_unfinished(data, r, 512, 750);
   const auto has_record = [&](int32_t r) {
     const FaultRecord& f = data.cluster().fault(r);
-    return f.state == FaultRecord::kComplete && f.kind == FaultKind::deadline;
+    return f.state == FaultRecord::kComplete && f.kind == KernelFaultKind::deadline;
   };
   expect(has_record(0) || has_record(1), "a rank of the other node leaves a record");
   expect(has_record(2), "and the one beside the missing rank");

@@ -57,9 +57,9 @@ class CallGate {
     const CallRecord own = space_.own_record();
     const CallRecord seen = *space_.record(me, peer);
     if (seen.agreed_hash != own.agreed_hash) {
-      waiter_.give_up(FaultKind::mismatch, word, own.agreed_hash, seen.agreed_hash);
+      waiter_.give_up(KernelFaultKind::mismatch, word, own.agreed_hash, seen.agreed_hash);
     } else if (seen.sequence != own.sequence) {
-      waiter_.give_up(FaultKind::mismatch, word, own.sequence, seen.sequence);
+      waiter_.give_up(KernelFaultKind::mismatch, word, own.sequence, seen.sequence);
     } else if (word < kRemembered) {
       checked_ |= uint32_t{1} << word;
     }

@@ -48,7 +48,7 @@ TILEWIRE_DEVICE void write_records(const CallSpace& space) {
 // is dead.
 TILEWIRE_DEVICE void claim_rank(const CallSpace& space, CallGate& gate) {
   auto* busy = reinterpret_cast<unsigned long long*>(&space.view().state->busy);
-  if (atomicExch(busy, 1ull) != 0) gate.waiter().give_up(FaultKind::busy, 0, 0, 1);
+  if (atomicExch(busy, 1ull) != 0) gate.waiter().give_up(KernelFaultKind::busy, 0, 0, 1);
 }
 TILEWIRE_DEVICE void release_rank(const CallSpace& space) {
   space.view().state->epoch = space.epoch();

@@ -8,7 +8,7 @@
 
 namespace tilewire {
 
-enum class FaultKind : int32_t {
+enum class KernelFaultKind : int32_t {
   deadline,  // the word did not come in time
   mismatch,  // the record that came with the word is not that of this rank's call
   busy,      // two calls of one communicator run at once: their streams are not in order
@@ -21,7 +21,7 @@ struct FaultRecord {
   static constexpr uint64_t kNone = 0, kComplete = 1;
 
   uint64_t state = kNone;  // the others are valid once it is kComplete; only the first fault of a call is written
-  FaultKind kind = FaultKind::deadline;
+  KernelFaultKind kind = KernelFaultKind::deadline;
   int32_t op = 0;
   int32_t rank = 0;
   int32_t role = 0;

@@ -47,7 +47,7 @@ class Waiter {
       if (polls % kPollsPerLook != 0) continue;
       if (ptx::load_relaxed_sys(limits_.abort_word) != 0) break;
       if (ptx::global_timer_ns() - begin_ns <= limits_.timeout_ns) continue;
-      give_up(FaultKind::deadline, word, least, seen);
+      give_up(KernelFaultKind::deadline, word, least, seen);
       break;
     }
     has_given_up_ = true;
@@ -56,7 +56,7 @@ class Waiter {
 
   // For a thread that found something else wrong: it leaves the record, and the abort word ends the waits of the
   // others.
-  TILEWIRE_DEVICE void give_up(FaultKind kind, uint64_t word, uint64_t expected, uint64_t seen) {
+  TILEWIRE_DEVICE void give_up(KernelFaultKind kind, uint64_t word, uint64_t expected, uint64_t seen) {
     has_given_up_ = true;
     record(kind, word, expected, seen);
   }
@@ -68,7 +68,7 @@ class Waiter {
 
   // Who sets the abort word writes the record. (The claim is in device memory, since a GPU behind PCIe has no atomics
   // on host memory.)
-  TILEWIRE_DEVICE void record(FaultKind kind, uint64_t word, uint64_t expected, uint64_t seen) const {
+  TILEWIRE_DEVICE void record(KernelFaultKind kind, uint64_t word, uint64_t expected, uint64_t seen) const {
     auto* abort_word = reinterpret_cast<unsigned long long*>(limits_.abort_word);
     if (atomicCAS(abort_word, 0ull, 1ull) != 0) return;
     FaultRecord* fault = limits_.fault;

@@ -61,7 +61,7 @@ class Search {
     return false;
   }
 
-  static const Message& message(const World& world, const SimEvent& event) {
+  static const SimMessage& message(const World& world, const SimEvent& event) {
     return world.messages()[static_cast<size_t>(event.index)];
   }
 

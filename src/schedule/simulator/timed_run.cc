@@ -200,7 +200,7 @@ class Clockwork {
   }
 
   double send(int32_t message) {
-    const Message& m = world_.messages()[static_cast<size_t>(message)];
+    const SimMessage& m = world_.messages()[static_cast<size_t>(message)];
     const int64_t bytes = m.command.kind == CommandKind::write ? int64_t{m.command.units} * kWireUnitBytes : 0;
     const double rate = costs_.machine.network_bytes_per_s / costs_.nics;
     const double on_link = static_cast<double>(bytes) / rate;
@@ -212,7 +212,7 @@ class Clockwork {
     return end_s;
   }
 
-  void trace_message(const Message& m, double end_s) {
+  void trace_message(const SimMessage& m, double end_s) {
     const FlagLayout& flags = world_.program().arena.flags;
     TraceEvent t{.rank = m.from,
                  .role = "in flight",

@@ -140,7 +140,7 @@ struct Hasher {
   }
 };
 
-uint64_t message_hash(const Message& m) {
+uint64_t message_hash(const SimMessage& m) {
   Hasher h;
   h.add(static_cast<uint64_t>(m.from) << 32 | static_cast<uint64_t>(m.ring));
   h.add(pack(m.command).first);
@@ -192,7 +192,7 @@ uint64_t World::hash() const {
     }
     h.add(1);
   }
-  for (const Message& m : messages_) {
+  for (const SimMessage& m : messages_) {
     if (m.from >= 0) loose += message_hash(m);
   }
   h.add(loose);

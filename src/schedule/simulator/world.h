@@ -77,7 +77,7 @@ struct RingState {
   int32_t producer_call = -1;
 };
 
-struct Message {
+struct SimMessage {
   Command command;
   int32_t from = 0;
   int32_t ring = 0;
@@ -127,7 +127,7 @@ class World {
   int32_t rank_of(SimEvent event) const;
   const std::vector<AgentState>& agents() const { return agents_; }
   const std::vector<RankState>& ranks() const { return ranks_; }
-  const std::vector<Message>& messages() const { return messages_; }
+  const std::vector<SimMessage>& messages() const { return messages_; }
   const RingState& ring(int32_t rank, int32_t ring) const {
     return rings_[static_cast<size_t>(rank) * program_->rings + ring];
   }
@@ -178,11 +178,11 @@ class World {
   // world_network.cc
   void give_command(int32_t agent, const Command& command);
   void post(int32_t ring);
-  void end_ring_call(int32_t ring, const Message& m);
+  void end_ring_call(int32_t ring, const SimMessage& m);
   void enter_channel(int32_t message);
   void land(int32_t message);
   void land_ordered(int32_t message);
-  void land_data(Message& m);
+  void land_data(SimMessage& m);
   void arrive(int32_t message);
   void relay(int32_t rank);
   void complete(int32_t message);
@@ -227,7 +227,7 @@ class World {
   std::vector<int64_t> cursor_base_;
   WordTable words_;
   std::vector<RingState> rings_;
-  std::vector<Message> messages_;
+  std::vector<SimMessage> messages_;
   std::vector<int32_t> free_messages_;
   std::vector<RelayState> relays_;            // counted networks: by rank
   std::vector<ChannelState> channels_;        // ordered networks: [from][to][nic]

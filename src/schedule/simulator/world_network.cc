@@ -16,13 +16,13 @@ int32_t World::new_message() {
   free_messages_.pop_back();
   std::vector<Segment> pieces = std::move(messages_[static_cast<size_t>(m)].pieces);
   pieces.clear();
-  messages_[static_cast<size_t>(m)] = Message{};
+  messages_[static_cast<size_t>(m)] = SimMessage{};
   messages_[static_cast<size_t>(m)].pieces = std::move(pieces);
   return m;
 }
 
 void World::release_if_over(int32_t message) {
-  Message& m = messages_[static_cast<size_t>(message)];
+  SimMessage& m = messages_[static_cast<size_t>(message)];
   if (!m.is_complete || !m.has_flag_landed) return;
   m.from = -1;
   free_messages_.push_back(message);
@@ -54,7 +54,7 @@ void World::give_command(int32_t agent, const Command& command) {
   ring.producer_call = call;
   if (is_end) ring.ended_call = call;
   const int32_t index = new_message();
-  Message& m = messages_[static_cast<size_t>(index)];
+  SimMessage& m = messages_[static_cast<size_t>(index)];
   m.command = command;
   m.from = s.rank;
   m.ring = s.rank * program_->rings + place.ring;
@@ -80,7 +80,7 @@ void World::give_command(int32_t agent, const Command& command) {
 void World::post(int32_t ring_index) {
   RingState& ring = rings_[static_cast<size_t>(ring_index)];
   const int32_t index = ring.first;
-  Message& m = messages_[static_cast<size_t>(index)];
+  SimMessage& m = messages_[static_cast<size_t>(index)];
   ring.first = m.next;
   if (ring.first < 0) ring.last = -1;
   if (ring.first >= 0) list(SimStep::post, ring_index);
@@ -120,7 +120,7 @@ void World::post(int32_t ring_index) {
   }
 }
 
-void World::end_ring_call(int32_t ring_index, const Message& m) {
+void World::end_ring_call(int32_t ring_index, const SimMessage& m) {
   RingState& ring = rings_[static_cast<size_t>(ring_index)];
   if (m.command.epoch != program_->epoch(ring.call)) {
     add_violation(ViolationKind::missing_call_end, m.from, -1,
@@ -137,7 +137,7 @@ void World::end_ring_call(int32_t ring_index, const Message& m) {
 }
 
 void World::enter_channel(int32_t index) {
-  Message& m = messages_[static_cast<size_t>(index)];
+  SimMessage& m = messages_[static_cast<size_t>(index)];
   const int64_t nic = m.command.word % static_cast<uint32_t>(options_->nics);
   m.channel = static_cast<int32_t>((int64_t{m.from} * topology_.ranks + m.command.peer.value) * options_->nics + nic);
   ChannelState& c = channels_[static_cast<size_t>(m.channel)];
@@ -151,7 +151,7 @@ void World::enter_channel(int32_t index) {
 }
 
 void World::land(int32_t index) {
-  Message& m = messages_[static_cast<size_t>(index)];
+  SimMessage& m = messages_[static_cast<size_t>(index)];
   if (options_->network == SimNetwork::ordered) return land_ordered(index);
   if (!m.has_data_landed) land_data(m);
   list(SimStep::arrive, index);
@@ -160,7 +160,7 @@ void World::land(int32_t index) {
 
 // First the data, in a later step the flag; only then the next message of the channel.
 void World::land_ordered(int32_t index) {
-  Message& m = messages_[static_cast<size_t>(index)];
+  SimMessage& m = messages_[static_cast<size_t>(index)];
   if (!m.has_data_landed) {
     land_data(m);
     return list(SimStep::land, index);
@@ -177,7 +177,7 @@ void World::land_ordered(int32_t index) {
   set_word(at, program_->epoch(m.posted_call), m.posted_call);
 }
 
-void World::land_data(Message& m) {
+void World::land_data(SimMessage& m) {
   m.has_data_landed = true;
   if (!options_->checks_memory) return;
   const int64_t src = half_base(m.posted_call) + static_cast<int64_t>(m.command.src_unit) * kWireUnitBytes;
@@ -199,7 +199,7 @@ void World::land_data(Message& m) {
 
 // The receiver's proxy puts the immediate into its arrival ring.
 void World::arrive(int32_t index) {
-  Message& m = messages_[static_cast<size_t>(index)];
+  SimMessage& m = messages_[static_cast<size_t>(index)];
   const int32_t rank = m.command.peer.value;
   RelayState& ring = relays_[static_cast<size_t>(rank)];
   m.next = -1;
@@ -216,7 +216,7 @@ void World::arrive(int32_t index) {
 void World::relay(int32_t rank) {
   RelayState& ring = relays_[static_cast<size_t>(rank)];
   const int32_t index = ring.first;
-  Message& m = messages_[static_cast<size_t>(index)];
+  SimMessage& m = messages_[static_cast<size_t>(index)];
   ring.first = m.next;
   if (ring.first < 0) ring.last = -1;
   if (ring.first >= 0) list(SimStep::relay, rank);
@@ -237,7 +237,7 @@ void World::relay(int32_t rank) {
 }
 
 void World::complete(int32_t index) {
-  Message& m = messages_[static_cast<size_t>(index)];
+  SimMessage& m = messages_[static_cast<size_t>(index)];
   if (m.command.kind == CommandKind::write && options_->checks_memory) {
     const int area = m.command.from_user ? 2 : static_cast<int>(program_->epoch(m.posted_call) & 1);
     const ShadowMemory& source = memory_[static_cast<size_t>(m.from) * 3 + area];
