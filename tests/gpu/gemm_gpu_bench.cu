@@ -1,4 +1,4 @@
-// The compute role alone against cuBLAS: gemm_gpu_bench [FILE.json COMMIT DATE] [--forms | --gated]. Random data, three
+// The compute role alone against cuBLAS: gemm_gpu_bench [--forms | --gated] [FILE.json COMMIT DATE]. Random data, three
 // operand sets in rotation, blocks of launches of the two alternating, medians over rounds. --forms measures every form
 // by itself; --gated measures the kernel with a wait for a flag a tile (set beforehand), deadline and abort look in
 // place, against the plain one.
@@ -131,8 +131,12 @@ void print(const BenchSize& size, const BenchRow& r) {
 }
 
 int run(int count, char** words) {
-  const std::string option = count > 1 ? words[count - 1] : "";
+  const std::string option = count > 1 ? words[1] : "";
   const bool all_forms = option == "--forms", is_gated = option == "--gated";
+  if (all_forms || is_gated) {
+    ++words;
+    --count;
+  }
   Cublas cublas;
   Stopwatch watch;
   std::vector<BenchRow> rows;
