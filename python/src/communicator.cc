@@ -84,11 +84,21 @@ void refuse_init(const Settings& settings, const std::optional<nb::object>& stor
   tell_refusal(settings, store, to_error(exception));
 }
 
+// Arrays of Python are in host memory here: a GPU rank's calls and its comm.empty() are C++ alone so far.
+void check_host_ranks(const Options& options) {
+  if (options.device == "cpu") return;
+  throw Error(ErrorKind::invalid_argument, {.what = "ranks on GPUs are not reached from Python",
+                                            .values = "device = " + options.device,
+                                            .limit = "cpu",
+                                            .advice = "leave TILEWIRE_DEVICE out, or call from C++"});
+}
+
 CommunicatorHandle init(const Settings& settings, const std::optional<nb::object>& store) {
   Options options;
   try {
     options = Options::from_environment();
     for (const auto& [name, value] : settings) options.set(name, value);
+    check_host_ranks(options);
   } catch (const Error& error) {
     tell_refusal(settings, store, error);
     throw;
