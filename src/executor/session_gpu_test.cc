@@ -34,6 +34,7 @@ std::vector<std::string> run_gpu_ranks(int32_t ranks, const Options& options, co
   ThreadStore store;
   std::vector<std::string> errors(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(ranks));
   for (int32_t r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
       try {
@@ -77,10 +78,13 @@ TEST_F(GpuSession, RanksOfANodeReachEachOthersMemoryAlsoWhenItHasGrown) {
     EXPECT_GE(s.arena().half_bytes(), 5 * kPage);
     const int64_t last = s.arena().layout().half_offset(1) + 5 * kPage - 64;
     for (int32_t p = 0; p < 3; ++p)
-      device_word(s.arena().peer(Rank{p}) + last + 8 * me) = static_cast<uint64_t>(100 * me + p);
+      device_word(s.arena().peer(Rank{p}) + last + int64_t{8} * me) =
+          uint64_t{100} * static_cast<uint64_t>(me) + static_cast<uint64_t>(p);
     s.control().barrier("written", s.deadline());
     for (int32_t p = 0; p < 3; ++p) {
-      EXPECT_EQ(device_word(s.arena().base() + last + 8 * p), static_cast<uint64_t>(100 * p + me)) << me << " of " << p;
+      EXPECT_EQ(device_word(s.arena().base() + last + int64_t{8} * p),
+                uint64_t{100} * static_cast<uint64_t>(p) + static_cast<uint64_t>(me))
+          << me << " of " << p;
     }
     s.control().barrier("read", s.deadline());
   }));

@@ -37,6 +37,7 @@ double ms_since(Clock::time_point begin) {
 
 std::vector<int64_t> uneven_rows(int32_t ranks) {
   std::vector<int64_t> rows;
+  rows.reserve(static_cast<size_t>(ranks));
   for (int32_t r = 0; r < ranks; ++r)
     rows.push_back(std::vector<int64_t>{300, 0, 217, 130}[static_cast<size_t>(r % 4)]);
   return rows;
