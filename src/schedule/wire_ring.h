@@ -54,26 +54,6 @@ struct WireRingHeader {
   alignas(128) uint64_t stop = 0;    // written by who runs the wire: leave, whatever is still in the ring
 };
 
-struct WireRing {
-  WireRingHeader* header = nullptr;
-  WireEntry* entries = nullptr;
-  uint32_t entry_count = 0;  // a power of two
-  uint32_t log2_entries = 0;
-
-  static constexpr size_t bytes(uint32_t entry_count) {
-    return sizeof(WireRingHeader) + size_t{entry_count} * sizeof(WireEntry);
-  }
-  // The ring at `base`: bytes(entry_count) of zeros, aligned to 128.
-  static WireRing at(void* base, uint32_t entry_count) {
-    uint32_t log2_entries = 0;
-    while ((uint32_t{1} << log2_entries) < entry_count) ++log2_entries;
-    auto* header = static_cast<WireRingHeader*>(base);
-    return {header, reinterpret_cast<WireEntry*>(header + 1), entry_count, log2_entries};
-  }
-  TILEWIRE_HD constexpr uint64_t lap_bit(uint64_t position) const {
-    return ((position >> log2_entries) & 1) == 0 ? kLapBit : 0;
-  }
-  TILEWIRE_HD constexpr WireEntry& entry(uint64_t position) const { return entries[position & (entry_count - 1)]; }
-};
+using WireRing = LapRing<WireRingHeader, WireEntry>;
 
 }  // namespace tilewire

@@ -12,7 +12,6 @@ class SoloCopy {
   static constexpr int32_t kSharedBytes = 2 * kPieceBytes + 16;
 
   // `base`: kSharedBytes of shared memory, 128-byte aligned. `pace_clocks`: from one piece to the next, at least.
-  // `first_clocks`: how long to wait before the first one.
   TILEWIRE_DEVICE SoloCopy(uint32_t base, uint32_t pace_clocks) : base_(base), pace_clocks_(pace_clocks) {}
 
   // By one thread, before a barrier of all.
@@ -36,6 +35,7 @@ class SoloCopy {
       walk.finish();
     }
   }
+  // Before the first piece.
   TILEWIRE_DEVICE void start_after(uint32_t clocks) { next_clock_ = clock() + clocks; }
 
  private:
