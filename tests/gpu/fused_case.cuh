@@ -1,12 +1,11 @@
-// One AllGather+GEMM of a virtual cluster with data coded by position: small integers that differ by place and by call, so
-// that all sums are exact and results are compared bit for bit.
+// One AllGather+GEMM of a virtual cluster, with coded values (coded_values.h).
 #pragma once
 
+#include "coded_values.h"
 #include "virtual_cluster.cuh"
 
 #include <cuda_bf16.h>
 
-#include "executor/host_number.h"
 #include "device/tile/tile_form.h"
 #include "ops/ag_gemm/device_launch.cuh"
 #include "ops/ag_gemm/device_parameters.cuh"
@@ -41,25 +40,19 @@ struct FusedSize {
   Personality personality = Personality::rc;
 };
 
-inline int64_t padded(int64_t elements) { return (elements + 7) / 8 * 8; }
-
-TILEWIRE_HD inline float fused_case_a(int64_t row, int64_t i, int64_t salt) {
-  return static_cast<float>((row * 7 + i * 3 + (row ^ i) + salt) % 9 - 4);
-}
-
 __global__ void advance_salt(int64_t* salt) { ++*salt; }
 
 // The shard that begins at row `first`, in bf16.
 __global__ void fill_shard(uint16_t* a, int64_t first, int64_t rows, int64_t k, int64_t pitch, const int64_t* salt) {
   for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < rows * k; i += int64_t{gridDim.x} * blockDim.x) {
     const int64_t row = i / k, col = i % k;
-    a[row * pitch + col] = __bfloat16_as_ushort(__float2bfloat16(fused_case_a(first + row, col, *salt)));
+    a[row * pitch + col] = __bfloat16_as_ushort(__float2bfloat16(coded_a(first + row, col, *salt)));
   }
 }
 
 class FusedCase {
  public:
-  static constexpr uint16_t kPoison = 0xffff;
+  static constexpr uint16_t kPoison = kPoisonBits;
 
   FusedCase(const FusedSize& size, Epoch first, uint64_t timeout_ns)
       : size_(size), cluster_(cluster_size(size, first)) {
@@ -156,9 +149,9 @@ class FusedCase {
     const int64_t n = size_.cols[w], rows = total_rows();
     std::vector<double> b(static_cast<size_t>(size_.k * n)), bias;
     for (int64_t i = 0; i < size_.k; ++i) {
-      for (int64_t c = 0; c < n; ++c) b[static_cast<size_t>(i * n + c)] = b_at(r, w, i, c);
+      for (int64_t c = 0; c < n; ++c) b[static_cast<size_t>(i * n + c)] = coded_b(r, w, i, c);
     }
-    for (int64_t c = 0; size_.has_bias && c < n; ++c) bias.push_back(bias_at(r, w, c));
+    for (int64_t c = 0; size_.has_bias && c < n; ++c) bias.push_back(coded_bias(r, w, c));
     std::vector<uint16_t> y(static_cast<size_t>(rows * n));
     constexpr int64_t kParts = 16;
     std::vector<std::thread> threads;
@@ -204,17 +197,8 @@ class FusedCase {
 
   int64_t a_pitch() const { return padded(size_.k) + size_.a_padding; }
   DataType bias_type() const { return size_.is_bias_fp32 ? DataType::fp32 : size_.type; }
-  double a_at(int64_t row, int64_t i) const { return fused_case_a(row, i, salt_); }
-  static double b_at(int32_t r, size_t w, int64_t i, int64_t c) {
-    return static_cast<double>((i * 5 + c * 11 + (i ^ c) + r * 3 + static_cast<int64_t>(w)) % 7 - 3);
-  }
-  static double bias_at(int32_t r, size_t w, int64_t c) {
-    return static_cast<double>((c * 13 + r + static_cast<int64_t>(w)) % 31 - 15) / 2;
-  }
-  uint16_t bits(double value) const {
-    const auto number = static_cast<float>(value);
-    return size_.type == DataType::bf16 ? fp32_to_bf16(number) : fp32_to_fp16(number);
-  }
+  double a_at(int64_t row, int64_t i) const { return coded_a(row, i, salt_); }
+  uint16_t bits(double value) const { return bits_of(value, size_.type); }
   template <class T>
   static void upload(const DeviceBuffer<T>& to, const std::vector<T>& from) {
     check_cuda(cudaMemcpy(to.data(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "uploading");
@@ -233,7 +217,6 @@ class FusedCase {
     plan.choice.chunk_rows = size_.chunk_rows;
     plan.choice.is_fused = size_.is_fused;
     plan.own_in_place = size_.own_in_place;
-    plan.is_early = ranks() == 1;
     return {problem, plan, cluster_.context(r), cluster_.rank(r, timeout_ns), size_.is_b_n_major};
   }
 
@@ -260,7 +243,7 @@ class FusedCase {
     std::vector<uint16_t> b(static_cast<size_t>(std::max<int64_t>(1, b_rows * pitch)), kPoison);
     for (int64_t i = 0; i < k; ++i) {
       for (int64_t c = 0; c < n; ++c) {
-        b[static_cast<size_t>(size_.is_b_n_major ? i * pitch + c : c * pitch + i)] = bits(b_at(r, w, i, c));
+        b[static_cast<size_t>(size_.is_b_n_major ? i * pitch + c : c * pitch + i)] = bits(coded_b(r, w, i, c));
       }
     }
     upload(rank.b.emplace_back(static_cast<int64_t>(b.size())), b);
@@ -274,7 +257,7 @@ class FusedCase {
     const int64_t n = size_.cols[w];
     std::vector<float> bias(static_cast<size_t>(std::max<int64_t>(1, n)));
     for (int64_t c = 0; c < n; ++c) {
-      const double value = bias_at(r, w, c);
+      const double value = coded_bias(r, w, c);
       const uint16_t narrow = bits(value);
       if (size_.is_bias_fp32) {
         bias[static_cast<size_t>(c)] = static_cast<float>(value);

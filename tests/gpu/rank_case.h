@@ -1,5 +1,4 @@
-// One AllGather+GEMM of a rank that is a process of its own, with data that differ by place and by call: small integers,
-// so that all sums are exact and results are compared bit for bit. Host code.
+// One AllGather+GEMM of a rank that is a process of its own, with coded values (coded_values.h). Host code.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,8 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "device/cuda_check.cuh"
-#include "executor/host_number.h"
+#include "coded_values.h"
+#include "device_buffer.cuh"
+#include "pinned.cuh"
+
 #include "ops/ag_gemm/ag_gemm.h"
 #include "ops/ag_gemm/reference.h"
 
@@ -32,47 +33,16 @@ struct RankShape {
   }
 };
 
-// Memory that ends with the object; of the GPU, or pinned.
-class CudaBlock {
- public:
-  CudaBlock(int64_t bytes, bool is_pinned) : bytes_(std::max<int64_t>(bytes, 16)), is_pinned_(is_pinned) {
-    if (is_pinned) {
-      check_cuda(cudaMallocHost(&data_, static_cast<size_t>(bytes_)), "allocating pinned memory");
-    } else {
-      check_cuda(cudaMalloc(&data_, static_cast<size_t>(bytes_)), "allocating device memory");
-      check_cuda(cudaMemset(data_, 0xff, static_cast<size_t>(bytes_)), "filling device memory");
-    }
-  }
-  CudaBlock(CudaBlock&& other) noexcept : data_(other.data_), bytes_(other.bytes_), is_pinned_(other.is_pinned_) {
-    other.data_ = nullptr;
-  }
-  CudaBlock& operator=(CudaBlock&&) = delete;
-  ~CudaBlock() { is_pinned_ ? cudaFreeHost(data_) : cudaFree(data_); }
-
-  uint16_t* data() const { return static_cast<uint16_t*>(data_); }
-  int64_t bytes() const { return bytes_; }
-  std::vector<uint16_t> to_host() const {
-    std::vector<uint16_t> host(static_cast<size_t>(bytes_ / 2));
-    check_cuda(cudaMemcpy(host.data(), data_, host.size() * 2, cudaMemcpyDeviceToHost), "copying to the host");
-    return host;
-  }
-
- private:
-  void* data_ = nullptr;
-  int64_t bytes_;
-  bool is_pinned_;
-};
-
 class RankCase {
  public:
-  static constexpr uint16_t kPoison = 0xffff;
+  static constexpr uint16_t kPoison = kPoisonBits;
 
   RankCase(const RankShape& shape, int32_t me)
       : shape_(shape),
         me_(me),
         own_rows_(shape.rows[static_cast<size_t>(me)]),
-        a_(own_rows_ * padded(shape.k) * 2, false),
-        pinned_a_(own_rows_ * padded(shape.k) * 2, true) {
+        a_(make_poisoned<uint16_t>(own_rows_ * padded(shape.k))),
+        pinned_a_(static_cast<size_t>(a_.count()) * sizeof(uint16_t)) {
     for (size_t w = 0; w < shape.cols.size(); ++w) add_weight(w);
     check_cuda(cudaDeviceSynchronize(), "preparing operands");
   }
@@ -83,18 +53,16 @@ class RankCase {
     const int64_t pitch = padded(shape_.k), first = first_row();
     for (int64_t row = 0; row < own_rows_; ++row) {
       for (int64_t i = 0; i < pitch; ++i) {
-        pinned_a_.data()[row * pitch + i] = i < shape_.k ? bits(a_at(first + row, i)) : kPoison;
+        pinned_a()[row * pitch + i] = i < shape_.k ? bits(a_at(first + row, i)) : kPoison;
       }
     }
   }
   void enqueue_inputs(cudaStream_t stream) const {
-    check_cuda(
-        cudaMemcpyAsync(a_.data(), pinned_a_.data(), static_cast<size_t>(a_.bytes()), cudaMemcpyHostToDevice, stream),
-        "copying inputs");
+    check_cuda(cudaMemcpyAsync(a_.data(), pinned_a(), bytes_of(a_), cudaMemcpyHostToDevice, stream), "copying inputs");
   }
   void fill_results(cudaStream_t stream, int fill = 0xff) const {
-    for (const CudaBlock& out : out_) {
-      check_cuda(cudaMemsetAsync(out.data(), fill, static_cast<size_t>(out.bytes()), stream), "poisoning results");
+    for (const DeviceBuffer<uint16_t>& out : out_) {
+      check_cuda(cudaMemsetAsync(out.data(), fill, bytes_of(out), stream), "poisoning results");
     }
   }
 
@@ -146,25 +114,15 @@ class RankCase {
   }
 
  private:
-  static int64_t padded(int64_t elements) { return (elements + 7) / 8 * 8; }
   int64_t first_row() const {
     int64_t first = 0;
     for (int32_t r = 0; r < me_; ++r) first += shape_.rows[static_cast<size_t>(r)];
     return first;
   }
-  double a_at(int64_t row, int64_t i) const {
-    return static_cast<double>((row * 7 + i * 3 + (row ^ i) + salt_) % 9 - 4);
-  }
-  double b_at(size_t w, int64_t i, int64_t c) const {
-    return static_cast<double>((i * 5 + c * 11 + (i ^ c) + me_ * 3 + static_cast<int64_t>(w)) % 7 - 3);
-  }
-  double bias_at(size_t w, int64_t c) const {
-    return static_cast<double>((c * 13 + me_ + static_cast<int64_t>(w)) % 31 - 15) / 2;
-  }
-  uint16_t bits(double value) const {
-    const auto number = static_cast<float>(value);
-    return shape_.type == DataType::bf16 ? fp32_to_bf16(number) : fp32_to_fp16(number);
-  }
+  double a_at(int64_t row, int64_t i) const { return coded_a(row, i, salt_); }
+  double b_at(size_t w, int64_t i, int64_t c) const { return coded_b(me_, w, i, c); }
+  double bias_at(size_t w, int64_t c) const { return coded_bias(me_, w, c); }
+  uint16_t bits(double value) const { return bits_of(value, shape_.type); }
 
   std::vector<uint16_t> expected(size_t w) const {
     const int64_t n = shape_.cols[w], rows = shape_.total_rows();
@@ -192,27 +150,42 @@ class RankCase {
         b[static_cast<size_t>(shape_.is_b_n_major ? i * pitch + c : c * pitch + i)] = bits(b_at(w, i, c));
       }
     }
-    upload(b_.emplace_back(rows * pitch * 2, false), b.data(), static_cast<size_t>(rows * pitch * 2));
+    upload(b_.emplace_back(make_poisoned<uint16_t>(rows * pitch)), b);
     const int64_t stride_k = shape_.is_b_n_major ? pitch : 1, stride_n = shape_.is_b_n_major ? 1 : pitch;
     b_views_.push_back({b_.back().data(), k, n, stride_k, stride_n, shape_.type});
-    out_.emplace_back(shape_.total_rows() * padded(n) * 2, false);
+    out_.push_back(make_poisoned<uint16_t>(shape_.total_rows() * padded(n)));
     out_views_.push_back({out_.back().data(), shape_.total_rows(), n, padded(n), 1, shape_.type});
     if (!shape_.has_bias) return;
     std::vector<float> bias;
     for (int64_t c = 0; c < n; ++c) bias.push_back(static_cast<float>(bias_at(w, c)));
-    upload(bias_.emplace_back(n * 4, false), bias.data(), bias.size() * 4);
+    upload(bias_.emplace_back(make_poisoned<float>(n)), bias);
     bias_views_.push_back(bias_.back().data());
   }
-  static void upload(const CudaBlock& to, const void* from, size_t bytes) {
-    check_cuda(cudaMemcpy(to.data(), from, bytes, cudaMemcpyHostToDevice), "uploading");
+  uint16_t* pinned_a() const { return static_cast<uint16_t*>(pinned_a_.data()); }
+  // One element at least, so that there is an address.
+  template <class T>
+  static DeviceBuffer<T> make_poisoned(int64_t count) {
+    DeviceBuffer<T> made(std::max<int64_t>(count, 1));
+    made.fill_bytes(0xff);
+    return made;
+  }
+  template <class T>
+  static size_t bytes_of(const DeviceBuffer<T>& buffer) {
+    return static_cast<size_t>(buffer.count()) * sizeof(T);
+  }
+  template <class T>
+  static void upload(const DeviceBuffer<T>& to, const std::vector<T>& from) {
+    check_cuda(cudaMemcpy(to.data(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "uploading");
   }
 
   RankShape shape_;
   int32_t me_;
   int64_t own_rows_;
   int64_t salt_ = 0;
-  CudaBlock a_, pinned_a_;
-  std::vector<CudaBlock> b_, out_, bias_;
+  DeviceBuffer<uint16_t> a_;
+  Pinned pinned_a_;
+  std::vector<DeviceBuffer<uint16_t>> b_, out_;
+  std::vector<DeviceBuffer<float>> bias_;
   std::vector<MatrixView> b_views_, out_views_;
   std::vector<const void*> bias_views_;
 };

@@ -1,0 +1,38 @@
+// Operands coded by position: small integers that differ by place, rank and call, so that all sums are exact and results
+// are compared bit for bit.
+#pragma once
+
+#include <cstdint>
+
+#include "base/ids.h"
+#include "executor/host_number.h"
+
+#include <tilewire/data_type.h>
+
+namespace tilewire {
+
+// What lies wherever nothing was written: NaN.
+constexpr uint16_t kPoisonBits = 0xffff;
+
+// Elements of a row, rounded up to 16 bytes.
+inline int64_t padded(int64_t elements) { return (elements + 7) / 8 * 8; }
+
+// `row` is a row of all ranks together, `salt` differs from call to call.
+TILEWIRE_HD constexpr float coded_a(int64_t row, int64_t i, int64_t salt) {
+  return static_cast<float>((row * 7 + i * 3 + (row ^ i) + salt) % 9 - 4);
+}
+// Of weight `w` of a rank.
+constexpr double coded_b(int32_t rank, size_t w, int64_t i, int64_t c) {
+  return static_cast<double>((i * 5 + c * 11 + (i ^ c) + rank * 3 + static_cast<int64_t>(w)) % 7 - 3);
+}
+constexpr double coded_bias(int32_t rank, size_t w, int64_t c) {
+  return static_cast<double>((c * 13 + rank + static_cast<int64_t>(w)) % 31 - 15) / 2;
+}
+
+// A number as a kernel rounds it.
+inline uint16_t bits_of(double value, DataType type) {
+  const auto number = static_cast<float>(value);
+  return type == DataType::bf16 ? fp32_to_bf16(number) : fp32_to_fp16(number);
+}
+
+}  // namespace tilewire
