@@ -86,7 +86,6 @@ class Bench {
     if (split.raster_rows > 0) plan.choice.raster_rows = split.raster_rows;
     plan.own_in_place = split.own_in_place;
     plan.pace_clocks = split.pace_clocks;
-    plan.is_early = ranks_per_gpu == 1;
     plan.choice.is_fused = split.is_fused;
     for (int32_t r = 0; r < ranks; ++r) {
       node_.use(r);

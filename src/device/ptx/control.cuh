@@ -34,11 +34,6 @@ TILEWIRE_DEVICE void raise_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
-// Kernels of a stream that overlap. From the first call on the next one may start where there is room; the second
-// returns when all in front of this one have ended and what they wrote can be read.
-TILEWIRE_DEVICE void let_next_grid_start() { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
-TILEWIRE_DEVICE void wait_for_earlier_grids() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
-
 // Nanoseconds; the same clock on all SMs of a GPU, in coarse steps.
 TILEWIRE_DEVICE uint64_t global_timer_ns() {
   uint64_t now_ns;

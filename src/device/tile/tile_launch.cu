@@ -10,24 +10,17 @@ namespace {
 
 struct Launch {
   cudaLaunchConfig_t config{};
-  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchAttribute cluster{};
 
-  Launch(const FormNumbers& form, int32_t ctas, cudaStream_t stream, bool is_early = false) {
-    if (form.launch_ctas > 1) {
-      cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
-      cluster.id = cudaLaunchAttributeClusterDimension;
-      cluster.val.clusterDim = {static_cast<unsigned>(form.launch_ctas), 1, 1};
-    }
-    if (is_early) {
-      cudaLaunchAttribute& early = attributes[config.numAttrs++];
-      early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-      early.val.programmaticStreamSerializationAllowed = 1;
-    }
+  Launch(const FormNumbers& form, int32_t ctas, cudaStream_t stream) {
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {static_cast<unsigned>(form.launch_ctas), 1, 1};
     config.gridDim = dim3(static_cast<unsigned>(ctas));
     config.blockDim = dim3(kGemmThreads);
     config.dynamicSmemBytes = static_cast<size_t>(form.shared_bytes);
     config.stream = stream;
-    config.attrs = attributes;
+    config.attrs = &cluster;
+    config.numAttrs = form.launch_ctas > 1 ? 1 : 0;
   }
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
@@ -58,9 +51,9 @@ int32_t prepare_tile_kernel(const void* kernel, const FormNumbers& form) {
 }
 
 void launch_tile_kernel(const void* kernel, const FormNumbers& form, int32_t ctas, void* parameters,
-                        cudaStream_t stream, bool is_early) {
+                        cudaStream_t stream) {
   void* arguments[] = {parameters};
-  const Launch launch(form, ctas, stream, is_early);
+  const Launch launch(form, ctas, stream);
   check_cuda(cudaLaunchKernelExC(&launch.config, kernel, arguments), std::string("launching ") + form.name);
 }
 

@@ -15,10 +15,9 @@ int32_t sm_count();
 // takes twice the time.
 int32_t prepare_tile_kernel(const void* kernel, const FormNumbers& form);
 
-// `parameters` is the kernel's only one. `ctas` is a multiple of the form's launch_ctas. `is_early`: CTAs may
-// start before the kernel in front of it in the stream has ended, for which the kernel waits itself
-// (ptx::wait_for_earlier_grids). Throws Error(internal) if the launch fails.
+// `parameters` is the kernel's only one. `ctas` is a multiple of the form's launch_ctas. Throws Error(internal) if
+// the launch fails.
 void launch_tile_kernel(const void* kernel, const FormNumbers& form, int32_t ctas, void* parameters,
-                        cudaStream_t stream, bool is_early = false);
+                        cudaStream_t stream);
 
 }  // namespace tilewire

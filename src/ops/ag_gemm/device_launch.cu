@@ -307,7 +307,7 @@ FusedParameters FusedKernel::parameters(uint64_t agreed_hash, const FusedOperand
 }
 
 void FusedKernel::launch(FusedParameters& parameters, cudaStream_t stream) const {
-  launch_tile_kernel(state_->kernel, state_->entry->form, state_->ctas, &parameters, stream, state_->plan.is_early);
+  launch_tile_kernel(state_->kernel, state_->entry->form, state_->ctas, &parameters, stream);
 }
 
 void FusedKernel::launch(uint64_t agreed_hash, const FusedOperands& operands, cudaStream_t stream) const {

@@ -28,9 +28,6 @@ struct FusedPlan {
   // SMs that only push; with several nodes one more forwards. 0: warps beside the tiles do both.
   int32_t push_ctas = 2;
   uint32_t pace_clocks = 0;  // of each such warp, from one piece of 4 KiB to the next
-  // CTAs may start before the kernel in front of them in the stream has ended. Only for a rank with a GPU of its own:
-  // they may take an SM that a kernel of another rank waits for, for which the call in front waits.
-  bool is_early = false;
   bool own_in_place = true;  // own rows are multiplied from where the caller has them
 };
 

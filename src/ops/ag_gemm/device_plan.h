@@ -16,7 +16,6 @@ void for_each_field(Fused& plan, Visit&& visit) {
   visit("push_ctas", plan.push_ctas, NumberRange{0, 1024});
   visit("pace_clocks", plan.pace_clocks, NumberRange{0, 1 << 20});
   visit("own_in_place", plan.own_in_place, NumberRange{0, 1});
-  visit("is_early", plan.is_early, NumberRange{0, 1});
 }
 
 std::string to_json(const FusedPlan& plan);

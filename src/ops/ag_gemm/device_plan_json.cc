@@ -13,9 +13,8 @@ std::string text_of(const FusedPlan& plan) {
   const std::string movers = plan.push_ctas > 0
                                  ? fmt::format("{} SMs push", plan.push_ctas)
                                  : fmt::format("warps beside the tiles push, {} clocks apart", plan.pace_clocks);
-  return fmt::format("{}, {}, own rows {}{}", plan.choice.text(), movers,
-                     plan.own_in_place ? "read where they are" : "copied first",
-                     plan.is_early ? ", begins before the kernel in front has ended" : "");
+  return fmt::format("{}, {}, own rows {}", plan.choice.text(), movers,
+                     plan.own_in_place ? "read where they are" : "copied first");
 }
 
 }  // namespace tilewire::ag_gemm

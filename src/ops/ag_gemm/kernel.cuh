@@ -153,8 +153,6 @@ template <class Config>
 __global__ void __launch_bounds__(kGemmThreads, 1) fused_kernel(const __grid_constant__ FusedParameters p) {
   static_assert(CopyRing::kSharedBytes <= FormPlan<typename Config::Form>::kSharedBytes);
   extern __shared__ __align__(1024) uint8_t memory[];
-  ptx::let_next_grid_start();
-  ptx::wait_for_earlier_grids();
   const CallSpace space(p.schedule.frame, p.call);
   if (static_cast<int32_t>(blockIdx.x) < p.comm_ctas) {
     run_comm_cta(p, space, memory);
