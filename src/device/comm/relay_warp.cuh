@@ -10,6 +10,7 @@ namespace tilewire {
 
 // Publishes what the ring holds: true when there was something.
 TILEWIRE_DEVICE bool relay_arrivals(const CallSpace& space, ArrivalTaker& taker) {
+  if (!taker.has_next()) return false;
   Immediate arrival;
   uint64_t slot;
   const int32_t count = taker.take(arrival, slot);
@@ -26,20 +27,21 @@ TILEWIRE_DEVICE bool relay_arrivals(const CallSpace& space, ArrivalTaker& taker)
   return count > 0;
 }
 
-// By a whole warp, until the call has ended or this rank has given it up.
+// By a whole warp, until the call has ended or this rank has given it up. Looks at host memory are few, for they slow
+// all other traffic of the GPU: one lane looks for arrivals, and the abort word is looked at every few microseconds.
 TILEWIRE_DEVICE void run_relay(const CallSpace& space) {
-  constexpr uint32_t kIdleNs = 200;
+  constexpr uint32_t kIdleNs = 300, kPollsPerLook = 16;
   const CallView& view = space.view();
   if (view.control_page == nullptr) return;
   const bool has_ring = view.arrivals.entry_count > 0;
   const auto* host_abort = reinterpret_cast<const uint64_t*>(view.control_page + ControlPage::kAbort);
   uint64_t* own_abort = space.abort_word(space.frame().me);
   ArrivalTaker taker(space);
-  for (;;) {
+  for (uint32_t polls = 1;; ++polls) {
     if (has_ring && relay_arrivals(space, taker)) continue;
     if (ptx::load_relaxed_sys(&view.state->epoch) >= space.epoch()) return;
     if (ptx::load_relaxed_sys(own_abort) != 0) return;
-    if (ptx::load_relaxed_sys(host_abort) != 0) ptx::store_release_sys(own_abort, 1);
+    if (polls % kPollsPerLook == 0 && ptx::load_relaxed_sys(host_abort) != 0) ptx::store_release_sys(own_abort, 1);
     __nanosleep(kIdleNs);
   }
 }

@@ -51,6 +51,13 @@ class ArrivalTaker {
   TILEWIRE_DEVICE explicit ArrivalTaker(const CallSpace& space)
       : memory_(space.view().arrivals), place_(&space.view().state->taken), taken_(*place_) {}
 
+  // Whether the next entry is there. One lane looks.
+  TILEWIRE_DEVICE bool has_next() const {
+    const bool is_looking = threadIdx.x % 32 == 0;
+    const uint64_t lap = memory_.lap_bit(taken_);
+    return __any_sync(0xffffffff,
+                      is_looking && (ptx::load_relaxed_sys(&memory_.entry(taken_).second) & kLapBit) == lap);
+  }
   // How many of the next entries are there; lane i < that many has the i-th, whose number is `slot`.
   TILEWIRE_DEVICE int32_t take(Immediate& arrival, uint64_t& slot) {
     slot = taken_ + threadIdx.x % 32;

@@ -67,27 +67,50 @@ class WireInbox {
   volatile Memory* inbox_;
 };
 
-// By a whole warp, a lane an entry.
-TILEWIRE_DEVICE void fetch_entries(const WireRing& ring, const WireInbox& inbox) {
-  constexpr uint32_t kPollsPerLook = 16;
+// Looks at host memory slow whatever the GPU does meanwhile: all lanes of four rings without a pause cost a GEMM beside
+// them 8 %. So one lane looks until something is there, and not often.
+constexpr uint32_t kFetchPauseNs = 2000;
+constexpr uint32_t kFetchLanes = 8;
+
+TILEWIRE_DEVICE WireEntry look_at_entry(const WireEntry& entry) {
+  WireEntry seen;
+  seen.words[3] = ptx::load_acquire_sys(&entry.words[3]);  // it was written last
+  for (int32_t i = 0; i < 3; ++i) seen.words[i] = ptx::load_relaxed_sys(&entry.words[i]);
+  return seen;
+}
+
+// By a whole warp, a lane an entry. How many of the next ones are there and have been put into the inbox.
+TILEWIRE_DEVICE uint32_t fetch_next(const WireRing& ring, const WireInbox& inbox, uint64_t fetched) {
   const uint32_t lane = threadIdx.x % 32;
+  const uint64_t number = fetched + lane;
+  WireEntry seen{};
+  bool fits = false;
+  const auto look = [&] {
+    seen = look_at_entry(ring.entry(number));
+    fits = lane < inbox.room(fetched) && is_there(seen, ring.lap_bit(number));
+  };
+  if (lane == 0) look();
+  if (!__any_sync(0xffffffff, fits)) return 0;
+  if (lane > 0 && lane < kFetchLanes) look();
+  const auto count = static_cast<uint32_t>(__ffs(static_cast<int32_t>(~__ballot_sync(0xffffffff, fits))) - 1);
+  if (lane < count) inbox.put(number, seen);
+  __syncwarp();
+  return count;
+}
+
+// By a whole warp, until the wire is stopped and nothing is left.
+TILEWIRE_DEVICE void fetch_entries(const WireRing& ring, const WireInbox& inbox) {
+  constexpr uint32_t kPollsPerLook = 8;
   uint64_t fetched = ring.header->landed;
   for (uint32_t polls = 1;; ++polls) {
-    const WireEntry& entry = ring.entry(fetched + lane);
-    WireEntry seen;
-    seen.words[3] = ptx::load_acquire_sys(&entry.words[3]);  // it was written last
-    for (int32_t i = 0; i < 3; ++i) seen.words[i] = ptx::load_relaxed_sys(&entry.words[i]);
-    const bool fits = lane < inbox.room(fetched) && is_there(seen, ring.lap_bit(fetched + lane));
-    const uint32_t missing = ~__ballot_sync(0xffffffff, fits);
-    const uint32_t count = missing == 0 ? 32 : static_cast<uint32_t>(__ffs(static_cast<int32_t>(missing)) - 1);
-    if (lane < count) inbox.put(fetched + lane, seen);
-    __syncwarp();
+    const uint32_t count = fetch_next(ring, inbox, fetched);
     fetched += count;
-    if (lane == 0 && count > 0) inbox.set_fetched(fetched);
-    if (count > 0 || polls % kPollsPerLook != 0) continue;
-    if (__any_sync(0xffffffff, ptx::load_relaxed_sys(&ring.header->stop) != 0)) break;
+    if (threadIdx.x % 32 == 0 && count > 0) inbox.set_fetched(fetched);
+    if (count > 0) continue;
+    if (polls % kPollsPerLook == 0 && __any_sync(0xffffffff, ptx::load_relaxed_sys(&ring.header->stop) != 0)) break;
+    __nanosleep(kFetchPauseNs);
   }
-  if (lane == 0) inbox.end();
+  if (threadIdx.x % 32 == 0) inbox.end();
 }
 
 // The moves of a ring as a walk of the copy ring. `kStores`: the storing side, which also writes values and says what
