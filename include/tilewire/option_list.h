@@ -53,6 +53,8 @@
   OPTION(integer, cuda_device, -1, range(-1, 1023), own,                                                           \
          "GPU of this rank, as CUDA numbers those it can see; -1: in turn for the ranks of a host")                \
   OPTION(integer, sms, 0, range(0, 4096), own, "SMs that a GPU rank may take, where ranks share a GPU; 0: all")    \
+  OPTION(text, wire, "", text_like("path of a socket"), agree,                                                     \
+         "where the wire process listens that joins nodes of GPU ranks on one machine; empty: there is none")      \
   /* Watching and testing */                                                                                       \
   OPTION(text, log_level, "warn", one_of("error|warn|info|debug"), own, "least severe messages that are logged")   \
   OPTION(text, trace_file, "", text_like("file name"), own,                                                        \

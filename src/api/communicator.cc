@@ -88,6 +88,9 @@ Communicator Communicator::init(Options options, const StoreFunctions* store, co
   set_log_level(parse_log_level(options.log_level));
   SessionSetup setup{
       .options = with_launcher(std::move(options), store != nullptr), .threads = {}, .is_cancelled = is_cancelled};
+#ifdef TILEWIRE_HAS_CUDA
+  setup.roll_call = hold_roll_call;
+#endif
   std::unique_ptr<LauncherStore> launcher_store;
   if (store != nullptr) {
     launcher_store = std::make_unique<LauncherStore>(*store);

@@ -10,6 +10,7 @@
 
 #include "memory/cuda/cuda_arena.h"
 #include "memory/cuda/cuda_device.h"
+#include "memory/cuda/cuda_space.h"
 #include "memory/cuda/pinned_memory.h"
 
 namespace tilewire {
@@ -32,6 +33,9 @@ class CudaRank final : public GpuRank {
 
   int32_t device() const override { return device_->ordinal(); }
   int32_t sms() const override { return sms_; }
+  GpuId id() const override { return device_->id(); }
+  int32_t gpu_sms() const override { return device_->sms(); }
+  bool has_mps() const override { return device_->has_mps(); }
 
   std::unique_ptr<Arena> make_arena(const ArenaConfig& config) override {
     auto arena = std::make_unique<CudaArena>(device_, config);
@@ -54,6 +58,28 @@ class CudaRank final : public GpuRank {
         device_, static_cast<int64_t>(RingMemory::bytes(entries)), where_, fmt::format("ring {}", number)));
     rings_[number] = RingMemory::at(memory->on_gpu(), entries);
     return CommandRing(entries, std::shared_ptr<void>(memory, memory->host()));
+  }
+
+  UniqueFd make_roll_call_page() override {
+    make_page_space();
+    return page_->map_new(page_range());
+  }
+  void map_roll_call_page(const UniqueFd& fd, Rank owner) override {
+    make_page_space();
+    page_->map_import(page_range(), fd, owner);
+  }
+  RollCallPage hold_roll_call(const RollCallKernel& kernel, RollCallPart part) override {
+    part.page = reinterpret_cast<RollCallPage*>(page_->base());
+    try {
+      with_context([&] { kernel(part); });
+    } catch (...) {
+      static_cast<void>(page_.release());  // a kernel may still be there that uses it
+      throw;
+    }
+    RollCallPage seen;
+    device_->copy_to_host(&seen, std::bit_cast<CUdeviceptr>(page_->base()), sizeof(seen), where_);
+    page_.reset();
+    return seen;
   }
 
   DeviceRank device_rank(uint64_t timeout_ns) const override {
@@ -117,6 +143,7 @@ class CudaRank final : public GpuRank {
       if (last_call_ != nullptr) device_->driver().event_destroy(last_call_);
       if (state_ != 0) device_->driver().memory_free(state_);
     }
+    page_.reset();
     last_call_ = nullptr;
     state_ = 0;
     has_launched_ = false;
@@ -126,6 +153,10 @@ class CudaRank final : public GpuRank {
   static int ordinal_of(const GpuPlace& place, const CudaDriver& driver) {
     return place.device >= 0 ? static_cast<int>(place.device) : place.on_host % CudaDevice::count(driver);
   }
+  ArenaRange page_range() const { return {0, device_->page_bytes()}; }
+  void make_page_space() {
+    page_ = std::make_unique<CudaSpace>(device_, page_range().bytes, where_, "page of the roll-call");
+  }
   void check(CUresult result, const char* name, const char* purpose) const {
     device_->check(result, {.name = name, .purpose = purpose, .where = where_});
   }
@@ -133,7 +164,8 @@ class CudaRank final : public GpuRank {
   std::string where_;
   std::shared_ptr<const CudaDevice> device_;
   int32_t sms_;
-  CudaArena* arena_ = nullptr;  // the session's
+  CudaArena* arena_ = nullptr;       // the session's
+  std::unique_ptr<CudaSpace> page_;  // of the roll-call
   PinnedMemory fault_;
   CUdeviceptr state_ = 0;
   RingMemory rings_[kRings + 1];  // as kernels reach them

@@ -11,8 +11,11 @@
 #include <string>
 
 #include "base/ids.h"
+#include "base/unique_fd.h"
 #include "device/comm/device_rank.h"
+#include "device/sync/roll_call.h"
 #include "memory/arena.h"
+#include "memory/gpu_id.h"
 #include "transport/command_queue.h"
 
 namespace tilewire {
@@ -32,12 +35,21 @@ class GpuRank {
 
   virtual int32_t device() const = 0;
   virtual int32_t sms() const = 0;
+  virtual GpuId id() const = 0;
+  virtual int32_t gpu_sms() const = 0;  // of the whole GPU
+  virtual bool has_mps() const = 0;     // kernels of several processes run on the GPU at once
   virtual std::unique_ptr<Arena> make_arena(const ArenaConfig& config) = 0;
   // Once, behind make_arena(): the next call gets the epoch behind `last`.
   virtual void start(Epoch last) = 0;
   // A ring that kernels reach too, with its place in DeviceRank: that of a Ring, or kArrivalRing.
   virtual CommandRing make_ring(int32_t number, uint32_t entries) = 0;
   static constexpr int32_t kArrivalRing = kRings;
+  // The page of a roll-call: made here, with a descriptor for the others, or that of rank `owner`.
+  virtual UniqueFd make_roll_call_page() = 0;
+  virtual void map_roll_call_page(const UniqueFd& fd, Rank owner) = 0;
+  // This rank's part, on that page; `part` without it. Gives what the page says when the part has ended, and gives the
+  // page back.
+  virtual RollCallPage hold_roll_call(const RollCallKernel& kernel, RollCallPart part) = 0;
   // For kernels; `timeout_ns` of each wait. Peers must have been mapped. The arena must live.
   virtual DeviceRank device_rank(uint64_t timeout_ns) const = 0;
   // Written by kernels at any time, see its `state`.

@@ -80,14 +80,17 @@ void Session::join(const SessionSetup& setup) {
   try {
     find_topology();
     open_gpu(setup);
+    learn_shares();
     set_machine();
     make_arena();
     map_node();
     start_gpu();
     if (topology().nodes > 1) {
+      join_wire();
       make_transport();
       start_proxy();
     }
+    hold_roll_call(setup);
     if (!gpu_) {
       team_ = std::make_unique<RoleTeam>(rank());
       relay_team_ = std::make_unique<RoleTeam>(rank());
@@ -212,6 +215,7 @@ void Session::grow_halves(uint64_t attempt, int64_t half_bytes) {
 
 void Session::after_growth() {
   if (!proxy_) return;
+  tell_wire_of_new_memory();
   register_new_ranges();
   proxy_->set_committed(static_cast<uint64_t>(arena_->half_bytes()), static_cast<uint64_t>(arena_->user_bytes()));
 }
@@ -317,6 +321,7 @@ void Session::close() noexcept {
   fault_watch_.reset();
   if (proxy_) proxy_->stop();
   if (transport_) transport_->close();
+  if (wire_) wire_->close();
   if (control_) control_->close();
   abort_base_ = nullptr;
   if (gpu_) gpu_->close();

@@ -34,6 +34,7 @@
 #include "transport/bootstrap/control.h"
 #include "transport/bootstrap/key_value_store.h"
 #include "transport/arrival_sink.h"
+#include "transport/emulated/wire_link.h"
 #include "transport/command_queue.h"
 #include "transport/proxy.h"
 #include "transport/transport.h"
@@ -47,12 +48,20 @@ struct ThreadRanks {
   ThreadArenaGroup* arenas = nullptr;
 };
 
+// What a rank takes of its GPU, as all ranks know it.
+struct GpuShare {
+  GpuId gpu{};
+  int32_t sms = 0;
+  bool has_mps = false;
+};
+
 struct SessionSetup {
   Options options;                 // rank, world size and rendezvous are filled in
   KeyValueStore* store = nullptr;  // instead of options.rendezvous; used during create() only
   std::optional<ThreadRanks> threads;
   const std::atomic<bool>* is_cancelled = nullptr;  // looked at a few times a second while other ranks are waited for
   const CudaDriver* gpu_driver = nullptr;           // tests: in place of that of this process
+  RollCallKernel roll_call{};                       // needed where ranks share a GPU
 };
 
 class Session {
@@ -177,6 +186,15 @@ class Session {
   void find_topology();
   void set_machine();
   void open_gpu(const SessionSetup& setup);
+  void learn_shares();
+  void check_share(int32_t wire_ctas) const;
+  void join_wire();
+  void tell_wire_of_new_memory();
+  void hold_roll_call(const SessionSetup& setup);
+  void share_roll_call_page(UniqueFd& page);
+  void check_roll_call(const RollCallPage& page, std::span<const int32_t> expected) const;
+  std::vector<Rank> ranks_on(const GpuId& gpu) const;
+  Rank wire_starter() const;
   void start_gpu();
   void end_gpu_calls() noexcept;
   void end_launched_calls();
@@ -221,6 +239,9 @@ class Session {
   std::unique_ptr<RelayRing> relay_ring_;
   std::unique_ptr<Proxy> proxy_;
   std::unique_ptr<GpuRank> gpu_;
+  std::vector<GpuShare> shares_;  // of GPUs, by rank
+  std::unique_ptr<WireLink> wire_;
+  size_t known_to_wire_ = 0;  // exports of the own arena
   std::unique_ptr<KernelFaults> kernel_faults_;
   std::unique_ptr<FaultWatch> fault_watch_;
   std::deque<uint64_t> launched_;  // attempts that have not ended here

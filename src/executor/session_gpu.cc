@@ -28,9 +28,11 @@ void Session::open_gpu(const SessionSetup& setup) {
     refuse(ErrorKind::invalid_argument, "ranks that are threads of one process have no GPU", "device = cuda",
            "make each rank a process");
   }
-  if (topology().nodes > 1) {
-    refuse(ErrorKind::unavailable, "no transport joins GPU ranks of several nodes",
-           fmt::format("nodes {}", topology_.describe()), "use the ranks of one node, or CPU ranks");
+  if (topology().nodes > 1 && options_.wire.empty()) {
+    refuse(
+        ErrorKind::unavailable, "no transport joins GPU ranks of several nodes",
+        fmt::format("nodes {}", topology_.describe()),
+        "start them with `tilewire run --virtual` where they share a GPU, or use the ranks of one node, or CPU ranks");
   }
   if (!options_.trace_file.empty()) {
     refuse(ErrorKind::unavailable, "GPU ranks record no timeline", "trace_file = " + options_.trace_file,

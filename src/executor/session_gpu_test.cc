@@ -6,8 +6,10 @@
 #include <thread>
 #include <vector>
 
+#include "base/options.h"
 #include "executor/call.h"
 #include "executor/thread_cluster.h"
+#include "executor/wire/host_wire.h"
 #include "memory/cuda/fake_driver.h"
 #include "memory/words.h"
 
@@ -15,6 +17,7 @@ namespace tilewire {
 namespace {
 
 constexpr int64_t kPage = int64_t{2} << 20;
+constexpr const char* kJobSecret = "what only these ranks know";
 
 Options gpu_options() {
   Options o;
@@ -25,12 +28,15 @@ Options gpu_options() {
   o.max_chunks_per_source = 16;
   o.deadline_s = 20;
   o.connect_deadline_s = 20;
+  o.sms = 32;
+  o.secret = kJobSecret;
   return o;
 }
 
 // Ranks of one host, each with an arena of its own as between processes. "" or the error each one ended with.
 std::vector<std::string> run_gpu_ranks(int32_t ranks, const Options& options, const std::function<void(Session&)>& body,
-                                       const std::function<void(int32_t, Options&)>& adjust = {}) {
+                                       const std::function<void(int32_t, Options&)>& adjust = {},
+                                       const RollCallKernel& roll_call = full_roll_call()) {
   ThreadStore store;
   std::vector<std::string> errors(static_cast<size_t>(ranks));
   std::vector<std::thread> threads;
@@ -38,7 +44,11 @@ std::vector<std::string> run_gpu_ranks(int32_t ranks, const Options& options, co
   for (int32_t r = 0; r < ranks; ++r) {
     threads.emplace_back([&, r] {
       try {
-        SessionSetup setup{.options = options, .store = &store, .threads = {}, .gpu_driver = &FakeGpu::driver()};
+        SessionSetup setup{.options = options,
+                           .store = &store,
+                           .threads = {},
+                           .gpu_driver = &FakeGpu::driver(),
+                           .roll_call = roll_call};
         setup.options.rank = r;
         setup.options.world_size = ranks;
         if (adjust) adjust(r, setup.options);
@@ -113,9 +123,9 @@ TEST_F(GpuSession, GpusAreDealtOutInTurnAndSharesAreChecked) {
         devices[static_cast<size_t>(s.rank().value)] = s.gpu()->device();
         sms[static_cast<size_t>(s.rank().value)] = s.gpu()->sms();
       },
-      [](int32_t r, Options& o) { o.sms = r == 1 ? 44 : 0; }));
+      [](int32_t r, Options& o) { o.sms = r == 1 ? 0 : 44; }));
   EXPECT_EQ(devices, (std::vector<int32_t>{0, 1, 0}));
-  EXPECT_EQ(sms, (std::vector<int32_t>{132, 44, 132}));
+  EXPECT_EQ(sms, (std::vector<int32_t>{44, 132, 44}));
   const auto errors = run_gpu_ranks(
       2, gpu_options(), [](Session&) {}, [](int32_t r, Options& o) { o.sms = 132 + r; });
   EXPECT_NE(errors[1].find("sms = 133"), std::string::npos) << errors[1];
@@ -131,11 +141,165 @@ TEST_F(GpuSession, CpuAndGpuRanksDoNotJoin) {
   for (const std::string& e : errors) EXPECT_NE(e.find("device=cuda"), std::string::npos) << e;
 }
 
-TEST_F(GpuSession, SeveralNodesAreRefusedByName) {
+TEST_F(GpuSession, SeveralNodesWithoutAWireAreRefusedByName) {
   Options o = gpu_options();
   o.layout = "1,1";
   for (const std::string& e : run_gpu_ranks(2, o, [](Session&) {})) {
     EXPECT_NE(e.find("no transport joins GPU ranks"), std::string::npos) << e;
+    EXPECT_NE(e.find("tilewire run --virtual"), std::string::npos) << e;
+  }
+}
+
+// As roles do it: a write of one unit from the first half to a peer, with its word, and the end of the call.
+void send_unit(Session& s, Rank peer, uint32_t word, int64_t offset, Epoch e) {
+  const auto data = static_cast<uint64_t>((offset - s.arena().layout().half_offset(e)) / kWireUnitBytes);
+  EXPECT_TRUE(
+      s.ring(Ring::send).try_post(Command{.peer = peer, .word = word, .units = 1, .src_unit = data, .dst_unit = data}));
+}
+void end_call(Session& s, Epoch e) {
+  for (int32_t r = 0; r < kRings; ++r) {
+    EXPECT_TRUE(s.ring(static_cast<Ring>(r)).try_post(Command{.kind = CommandKind::call_end, .epoch = e}));
+  }
+}
+
+bool comes(Session& s, uint32_t word, Epoch e) {
+  const auto* at = reinterpret_cast<const uint64_t*>(s.arena().base() + s.arena().layout().word_offset(word));
+  const SteadyTime limit = deadline_in(std::chrono::seconds(10));
+  while (std::atomic_ref(*const_cast<uint64_t*>(at)).load() < e && steady_now() < limit) {
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  return std::atomic_ref(*const_cast<uint64_t*>(at)).load() == e;
+}
+
+// Data, then its word, between nodes of one GPU, also in memory that was appended after the wire had started.
+void exchange_over_the_wire(Session& s) {
+  const int32_t me = s.rank().value, ranks = s.topology().ranks;
+  Call call(s, "grow");
+  call.begin("grow");
+  call.agree("grow", 5 * kPage);
+  call.end();
+  const Epoch e = s.next_epoch();
+  const FlagLayout& flags = s.arena().layout().flags;
+  const int64_t last = s.arena().layout().half_offset(e) + 5 * kPage - 4096;
+  for (int32_t p = 0; p < ranks; ++p) {
+    if (s.topology().same_node(Rank{p}, Rank{me}) || !s.topology().ends_together(Rank{me}, Rank{p})) continue;
+    device_word(s.arena().base() + last + int64_t{64} * me) = 1000 + static_cast<uint64_t>(me);
+    send_unit(s, Rank{p}, flags.chunk(0, Rank{me}, Chunk{0}), last + int64_t{64} * me, e);
+  }
+  end_call(s, e);
+  for (int32_t p = 0; p < ranks; ++p) {
+    if (s.topology().same_node(Rank{p}, Rank{me}) || !s.topology().ends_together(Rank{me}, Rank{p})) continue;
+    EXPECT_TRUE(comes(s, flags.chunk(0, Rank{p}, Chunk{0}), e)) << me << " from " << p;
+    EXPECT_EQ(device_word(s.arena().base() + last + int64_t{64} * p), 1000u + static_cast<uint64_t>(p));
+  }
+  s.control().barrier("seen", s.deadline());
+}
+
+TEST_F(GpuSession, NodesOnOneGpuAreJoinedByTheWire) {
+  HostWire wire(kJobSecret);
+  for (const char* layout : {"2,2", "3,1", "1,2", "1,1,1"}) {
+    Options o = gpu_options();
+    o.layout = layout;
+    o.wire = wire.socket();
+    o.cuda_device = 0;
+    const int32_t ranks = TopologyTables::from_layout(parse_counts(layout)).view().ranks;
+    expect_all_well(run_gpu_ranks(ranks, o, exchange_over_the_wire));
+  }
+}
+
+TEST_F(GpuSession, WireThatDiesIsAnErrorOfAllRanks) {
+  auto wire = std::make_unique<HostWire>(kJobSecret);
+  Options o = gpu_options();
+  o.layout = "1,1";
+  o.wire = wire->socket();
+  o.cuda_device = 0;
+  std::atomic<int> ready{0};
+  for (const std::string& e : run_gpu_ranks(2, o, [&](Session& s) {
+         if (++ready == 2) wire->end();
+         s.await_verdict();
+         s.check();
+       })) {
+    EXPECT_NE(e.find("the wire process between the nodes is gone"), std::string::npos) << e;
+  }
+}
+
+// As a wire that dies with a rank: the death is the news, not the wire.
+TEST_F(GpuSession, WireThatDiesBesideAnAbortIsNotToldOf) {
+  auto wire = std::make_unique<HostWire>(kJobSecret);
+  Options o = gpu_options();
+  o.layout = "1,1";
+  o.wire = wire->socket();
+  o.cuda_device = 0;
+  std::atomic<int> ready{0};
+  for (const std::string& e : run_gpu_ranks(2, o, [&](Session& s) {
+         if (++ready == 2) wire->end();
+         if (s.rank() == Rank{1}) {
+           std::this_thread::sleep_for(std::chrono::milliseconds(200));
+           s.control().send_abort(ErrorKind::peer_lost, "rank 7 is lost");
+         }
+         s.await_verdict();
+         s.check();
+       })) {
+    EXPECT_NE(e.find("rank 7 is lost"), std::string::npos) << e;
+  }
+}
+
+TEST_F(GpuSession, WireOfAnotherJobIsRefused) {
+  HostWire wire("what only another job knows");
+  Options o = gpu_options();
+  o.layout = "1,1";
+  o.wire = wire.socket();
+  for (const std::string& e : run_gpu_ranks(2, o, [](Session&) {})) {
+    EXPECT_NE(e.find("of another job"), std::string::npos) << e;
+  }
+}
+
+TEST_F(GpuSession, RanksThatShareAGpuWithoutMpsAreRefusedAndThoseThatDoNotAreNot) {
+  FakeGpu::start({.has_mps = false});
+  for (const std::string& e : run_gpu_ranks(3, gpu_options(), [](Session&) {})) {
+    EXPECT_NE(e.find("without MPS"), std::string::npos) << e;
+    EXPECT_NE(e.find("ranks 0, 2"), std::string::npos) << e;
+  }
+  expect_all_well(run_gpu_ranks(2, gpu_options(), [](Session&) {}));
+}
+
+TEST_F(GpuSession, MoreSmsThanThereAreAreRefusedBeforeAnythingRuns) {
+  Options o = gpu_options();
+  o.cuda_device = 0;
+  o.sms = 68;
+  for (const std::string& e : run_gpu_ranks(2, o, [](Session&) {})) {
+    EXPECT_NE(e.find("ranks 0, 1 take 136"), std::string::npos) << e;
+  }
+  HostWire wire(kJobSecret);
+  o.sms = 66;
+  expect_all_well(run_gpu_ranks(2, o, [](Session&) {}));
+  o.layout = "1,1";
+  o.wire = wire.socket();
+  for (const std::string& e : run_gpu_ranks(2, o, [](Session&) {})) {
+    EXPECT_NE(e.find("and the wire take 134"), std::string::npos) << e;
+  }
+}
+
+// Too few CTAs of one come, of a rank or of the wire: all ranks say who came.
+TEST_F(GpuSession, RollCallThatIsNotCompleteIsARefusalThatSaysWhoCame) {
+  const auto kernel = [](int32_t missing_participant) -> RollCallKernel {
+    return [missing_participant](RollCallPart part) {
+      part.timeout_ns = 200'000'000;
+      host_roll_call(part, part.ctas - (part.participant == missing_participant ? 2 : 0));
+    };
+  };
+  for (const int32_t missing : {1, 2}) {
+    HostWire wire(kJobSecret, kernel(missing));
+    Options o = gpu_options();
+    o.layout = "1,1";
+    o.wire = wire.socket();
+    o.cuda_device = 0;
+    const std::string came = missing == 1 ? "rank 0 32 of 32, rank 1 30 of 32, the wire 2 of 2"
+                                          : "rank 0 32 of 32, rank 1 32 of 32, the wire 0 of 2";
+    for (const std::string& e : run_gpu_ranks(
+             2, o, [](Session&) {}, {}, kernel(missing))) {
+      EXPECT_NE(e.find(came), std::string::npos) << e;
+    }
   }
 }
 

@@ -10,6 +10,7 @@
 #include "schedule/hash.h"
 #include "transport/arrival.h"
 #include "transport/bootstrap/fd_exchange.h"
+#include "transport/emulated/wire_writer.h"
 #include "transport/registry.h"
 
 namespace tilewire {
@@ -113,6 +114,7 @@ TransportContext Session::transport_context() {
   context.exchange_fds = [this](std::string_view purpose, int fd, std::chrono::nanoseconds limit) {
     return exchange_fds(purpose, fd, deadline_in(limit));
   };
+  if (wire_) context.make_writer = [ring = wire_->ring()] { return std::make_unique<WireWriter>(ring); };
   return context;
 }
 

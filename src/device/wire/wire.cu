@@ -4,16 +4,18 @@
 #include "device/wire/wire_kernel.cuh"
 
 #include <atomic>
+#include <thread>
 
 namespace tilewire {
 
-Wire::Wire(std::span<std::byte* const> arenas, std::span<const WireRing> rings)
+Wire::Wire(std::span<std::byte* const> arenas, std::span<const WireRing> rings, std::span<const WireRing> rings_on_gpu)
     : rings_(rings.begin(), rings.end()), arenas_(arenas.size()) {
   const size_t arena_bytes = arenas.size() * sizeof(std::byte*), ring_bytes = rings.size() * sizeof(WireRing);
   check_cuda(cudaMalloc(&tables_, arena_bytes + ring_bytes), "allocating the tables of the wire");
   auto* base = static_cast<std::byte*>(tables_);
   check_cuda(cudaMemcpy(base, arenas.data(), arena_bytes, cudaMemcpyHostToDevice), "copying the tables of the wire");
-  check_cuda(cudaMemcpy(base + arena_bytes, rings.data(), ring_bytes, cudaMemcpyHostToDevice),
+  const WireRing* seen = rings_on_gpu.empty() ? rings.data() : rings_on_gpu.data();
+  check_cuda(cudaMemcpy(base + arena_bytes, seen, ring_bytes, cudaMemcpyHostToDevice),
              "copying the tables of the wire");
   check_cuda(cudaFuncSetAttribute(wire_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kWireSharedBytes),
              "asking for the shared memory of the wire");
@@ -31,7 +33,7 @@ void Wire::start() {
   pairs.id = cudaLaunchAttributeClusterDimension;
   pairs.val.clusterDim = {2, 1, 1};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>((rings_.size() + 1) / 2 * 2));
+  config.gridDim = dim3(static_cast<unsigned>(ctas(rings_.size())));
   config.blockDim = dim3(kWireThreads);
   config.dynamicSmemBytes = kWireSharedBytes;
   config.stream = stream_;
@@ -42,16 +44,22 @@ void Wire::start() {
 }
 
 Wire::~Wire() {
-  stop();
+  if (!stop()) return;  // freeing memory would wait for it
   if (stream_ != nullptr) cudaStreamDestroy(stream_);
   cudaFree(tables_);
 }
 
-void Wire::stop() noexcept {
-  if (!is_running_) return;
-  is_running_ = false;
+bool Wire::stop() noexcept {
+  if (!is_running_) return true;
   for (const WireRing& ring : rings_) std::atomic_ref(ring.header->stop).store(1, std::memory_order_release);
-  cudaStreamSynchronize(stream_);
+  const auto limit = std::chrono::steady_clock::now() + kStopLimit;
+  cudaError_t result = cudaStreamQuery(stream_);
+  while (result == cudaErrorNotReady && std::chrono::steady_clock::now() < limit) {
+    std::this_thread::sleep_for(std::chrono::microseconds(20));
+    result = cudaStreamQuery(stream_);
+  }
+  is_running_ = result == cudaErrorNotReady;
+  return result == cudaSuccess;
 }
 
 }  // namespace tilewire

@@ -9,6 +9,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <chrono>
 #include <cstddef>
 #include <span>
 #include <vector>
@@ -17,17 +18,26 @@ namespace tilewire {
 
 class Wire {
  public:
-  // On the current device. `arenas`: of all ranks, as this process sees them; `rings`: one a rank, in pinned memory.
+  // On the current device. `arenas`: of all ranks, as this process sees them; `rings`: one a rank, in pinned memory, at
+  // the addresses of the host; `rings_on_gpu`: at those of kernels, where they differ.
   // Throws Error(resource) for memory.
-  Wire(std::span<std::byte* const> arenas, std::span<const WireRing> rings);
-  ~Wire();  // stop()
+  Wire(std::span<std::byte* const> arenas, std::span<const WireRing> rings,
+       std::span<const WireRing> rings_on_gpu = {});
+  ~Wire();  // stop(); what does not end keeps its memory
   Wire(const Wire&) = delete;
   Wire& operator=(const Wire&) = delete;
 
   // Throws Error(internal) when the kernel cannot be launched. Nothing when it runs.
   void start();
-  // Moves what is in the rings and ends the kernel. What comes later waits for the next start. Idempotent.
-  void stop() noexcept;
+  // Moves what is in the rings and ends the kernel. What comes later waits for the next start. Idempotent. False when it
+  // does not end in time, or has ended with an error.
+  bool stop() noexcept;
+  // What has ended the kernel though nobody stopped it; cudaErrorNotReady while it runs.
+  cudaError_t look() const { return cudaStreamQuery(stream_); }
+  // CTAs of the kernel for so many rings.
+  static int32_t ctas(size_t rings) { return static_cast<int32_t>((rings + 1) / 2 * 2); }
+
+  static constexpr std::chrono::seconds kStopLimit{10};
 
  private:
   std::vector<WireRing> rings_;

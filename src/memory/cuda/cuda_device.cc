@@ -4,6 +4,8 @@
 #include <tilewire/error.h>
 #include <unistd.h>
 
+#include <cstring>
+
 namespace tilewire {
 namespace {
 
@@ -25,6 +27,8 @@ CudaDevice::CudaDevice(int ordinal, const CudaDriver& driver)
   has_dma_buf_ = has(CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
   sms_ = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
   find_page_bytes();
+  find_id();
+  has_mps_ = has(CU_DEVICE_ATTRIBUTE_MPS_ENABLED);
   check(driver_.context_retain(&context_, device_),
         {.name = "cuDevicePrimaryCtxRetain", .purpose = "make a context on the GPU", .where = where});
   try {
@@ -101,6 +105,14 @@ void CudaDevice::find_page_bytes() {
          .purpose = "ask for the page size of the GPU",
          .where = device_text(ordinal_)});
   page_bytes_ = static_cast<int64_t>(bytes);
+}
+
+void CudaDevice::find_id() {
+  CUuuid uuid{};
+  check(driver_.device_uuid(&uuid, device_),
+        {.name = "cuDeviceGetUuid", .purpose = "ask which GPU it is", .where = device_text(ordinal_)});
+  static_assert(sizeof(uuid) == sizeof(id_));
+  std::memcpy(id_.data(), &uuid, sizeof(uuid));
 }
 
 void CudaDevice::check_reach(int other, const std::string& where) const {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "memory/cuda/driver.h"
+#include "memory/gpu_id.h"
 
 namespace tilewire {
 
@@ -27,6 +28,9 @@ class CudaDevice {
 
   const CudaDriver& driver() const { return driver_; }
   int ordinal() const { return ordinal_; }
+  GpuId id() const { return id_; }
+  // Whether this process shares the GPU with others under MPS, so that kernels of several run at once.
+  bool has_mps() const { return has_mps_; }
   // False in a forked child.
   bool is_usable() const;
   // Throws Error(closed) where is_usable() is false.
@@ -58,6 +62,7 @@ class CudaDevice {
   void finish_stream(const std::string& purpose, int64_t bytes, const std::string& where) const;
   void check_can_share() const;
   void find_page_bytes();
+  void find_id();
   void give_back() noexcept;
 
   const CudaDriver& driver_;
@@ -70,6 +75,8 @@ class CudaDevice {
   int64_t page_bytes_ = 0;
   bool has_dma_buf_ = false;
   int32_t sms_ = 0;
+  GpuId id_{};
+  bool has_mps_ = false;
 };
 
 // The device's context is current for this thread as long as the object lives; then the one before is again.

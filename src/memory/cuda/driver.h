@@ -19,6 +19,7 @@ namespace tilewire {
   X(device, cuDeviceGet)                                       \
   X(device_count, cuDeviceGetCount)                            \
   X(device_attribute, cuDeviceGetAttribute)                    \
+  X(device_uuid, cuDeviceGetUuid)                              \
   X(can_access_peer, cuDeviceCanAccessPeer)                    \
   X(context_retain, cuDevicePrimaryCtxRetain)                  \
   X(context_release, cuDevicePrimaryCtxRelease)                \

@@ -139,8 +139,15 @@ CUresult fake_device_attribute(int* value, CUdevice_attribute attribute, CUdevic
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: *value = s.config.has_descriptors; break;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: *value = s.config.has_rdma; break;
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: *value = s.config.has_dma_buf; break;
+    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED: *value = s.config.has_mps; break;
     default: return broken(s, CUDA_ERROR_INVALID_VALUE);
   }
+  return CUDA_SUCCESS;
+}
+CUresult fake_device_uuid(CUuuid* uuid, CUdevice device) {
+  FAKE_CALL("cuDeviceGetUuid");
+  *uuid = {};
+  uuid->bytes[0] = static_cast<char>(device + 1);
   return CUDA_SUCCESS;
 }
 CUresult fake_can_access_peer(int* can, CUdevice from, CUdevice to) {

@@ -23,6 +23,7 @@ struct FakeGpuConfig {
   bool has_descriptors = true;
   bool has_rdma = true;
   bool has_dma_buf = true;
+  bool has_mps = true;
 };
 
 // One a process, as the driver is. A process made by fork() gets CUDA_ERROR_NOT_INITIALIZED until it calls start().

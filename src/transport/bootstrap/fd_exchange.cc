@@ -22,22 +22,17 @@
 
 #include "transport/bootstrap/agreement.h"
 #include "transport/bootstrap/byte_codec.h"
+#include "transport/bootstrap/fd_packet.h"
 #include "transport/bootstrap/message.h"
 
 namespace tilewire {
 namespace {
 
 constexpr size_t kMaxPurposeBytes = 32;
-constexpr size_t kMaxPacketBytes = 256;
 constexpr std::chrono::milliseconds kPollInterval{50};
 constexpr std::chrono::milliseconds kRetryPause{2};
 
 using Challenge = std::array<std::byte, 32>;
-
-struct Packet {
-  Bytes bytes;
-  UniqueFd fd;
-};
 
 struct PairKeys {
   const FdExchange* exchange;
@@ -98,65 +93,6 @@ UniqueFd listen_here(const FdExchange& exchange) {
   return fd;
 }
 
-// False when the other side is gone. Packets are small and few, so the socket always has room for one.
-bool send_packet(int socket, const Bytes& bytes, int fd) {
-  iovec part{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  if (fd >= 0) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  }
-  ssize_t sent = 0;
-  do {
-    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
-  return sent == static_cast<ssize_t>(bytes.size());
-}
-
-// Takes every descriptor that came, so that none is left open unseen; more than one makes the packet wrong.
-UniqueFd take_descriptors(msghdr& message, bool& is_wrong) {
-  UniqueFd taken;
-  for (cmsghdr* at = CMSG_FIRSTHDR(&message); at != nullptr; at = CMSG_NXTHDR(&message, at)) {
-    if (at->cmsg_level != SOL_SOCKET || at->cmsg_type != SCM_RIGHTS) continue;
-    const size_t count = (at->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    for (size_t i = 0; i < count; ++i) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(at) + i * sizeof(int), sizeof fd);
-      is_wrong = is_wrong || taken.is_open();
-      taken.reset(fd);
-    }
-  }
-  return taken;
-}
-
-enum class Received { packet, nothing_yet, gone };
-
-Received receive_packet(int socket, Packet& out) {
-  std::array<std::byte, kMaxPacketBytes> buffer;
-  iovec part{buffer.data(), buffer.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(4 * sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &part;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  if (got < 0) return errno == EAGAIN || errno == EINTR ? Received::nothing_yet : Received::gone;
-  bool is_wrong = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
-  out.fd = take_descriptors(message, is_wrong);
-  if (got == 0 || is_wrong) return Received::gone;
-  out.bytes.assign(buffer.begin(), buffer.begin() + got);
-  return Received::packet;
-}
-
 class Exchange {
  public:
   Exchange(const FdExchange& exchange, int own_fd, SteadyTime deadline)
@@ -214,8 +150,8 @@ class Exchange {
     }
     PairKeys keys{&exchange_, low, exchange_.rank, {}, {}};
     random_bytes(keys.from_high);
-    if (!send_packet(socket.get(), ByteWriter().i32(exchange_.rank.value).raw(keys.from_high).take(), -1)) return false;
-    Packet answer;
+    if (!send_packet(socket.get(), ByteWriter().i32(exchange_.rank.value).raw(keys.from_high).take())) return false;
+    FdPacket answer;
     if (!await(socket.get(), answer, reason)) return false;
     ByteReader reader(answer.bytes, "descriptor challenge");
     keys.from_low = reader.array<32>();
@@ -225,13 +161,13 @@ class Exchange {
                    .where = where(exchange_)});
     }
     if (!send_packet(socket.get(), ByteWriter().raw(keys.proof("high")).take(), own_fd_)) return false;
-    Packet last;
+    FdPacket last;
     if (!await(socket.get(), last, reason)) return false;
     slot(low) = std::move(last.fd);
     return slot(low).is_open();
   }
 
-  bool await(int socket, Packet& packet, std::string& reason) {
+  bool await(int socket, FdPacket& packet, std::string& reason) {
     while (true) {
       const Received received = receive_packet(socket, packet);
       if (received == Received::packet) return true;
@@ -273,7 +209,7 @@ class Exchange {
   // False when the guest is done with or was a stranger.
   bool serve(Guest& guest) {
     try {
-      Packet packet;
+      FdPacket packet;
       const Received received = receive_packet(guest.socket.get(), packet);
       if (received != Received::packet) return received == Received::nothing_yet;
       return guest.has_said_hello ? finish(guest, packet) : greet(guest, packet);
@@ -282,18 +218,17 @@ class Exchange {
     }
   }
 
-  bool greet(Guest& guest, const Packet& packet) {
+  bool greet(Guest& guest, const FdPacket& packet) {
     ByteReader reader(packet.bytes, "descriptor hello");
     guest.keys.high = Rank(reader.i32());
     guest.keys.from_high = reader.array<32>();
     reader.finish();
     random_bytes(guest.keys.from_low);
     guest.has_said_hello = true;
-    return send_packet(guest.socket.get(), ByteWriter().raw(guest.keys.from_low).raw(guest.keys.proof("low")).take(),
-                       -1);
+    return send_packet(guest.socket.get(), ByteWriter().raw(guest.keys.from_low).raw(guest.keys.proof("low")).take());
   }
 
-  bool finish(Guest& guest, Packet& packet) {
+  bool finish(Guest& guest, FdPacket& packet) {
     const Rank rank = guest.keys.high;
     const bool is_expected = std::count(exchange_.ranks.begin(), exchange_.ranks.end(), rank) == 1 &&
                              exchange_.rank < rank && packet.fd.is_open();
