@@ -55,6 +55,9 @@ struct TransportInfo {
 // All of them, in the order in which transport=auto prefers them.
 TILEWIRE_API std::vector<TransportInfo> transports(const Options& options);
 
+// Whether ranks may be GPUs (the option device = cuda): it was built with CUDA.
+TILEWIRE_API bool has_gpu_ranks();
+
 class TILEWIRE_API Communicator {
  public:
   // Collective. Rank, world size and rendezvous that `options` leaves open come from the launcher (torchrun, mpirun,
@@ -83,6 +86,7 @@ class TILEWIRE_API Communicator {
   int32_t nodes() const;
   std::string layout() const;     // "2+2": ranks of each node
   std::string transport() const;  // name of what moves chunks between nodes, "none" on one node
+  int32_t gpu() const;            // number of this rank's GPU, as CUDA numbers those it can see; -1 on CPU ranks
   std::string id() const;         // no two communicators have the same; equal on all ranks of one
   const Options& options() const;
 
@@ -104,6 +108,8 @@ class TILEWIRE_API Communicator {
   // Waits for calls in flight (on CPU ranks a call has ended when it returns; on GPU ranks for all but replays of
   // graphs), then check().
   void synchronize() const;
+  // Whether the GPU has ended all calls of this rank, replays of graphs aside; true on CPU ranks. Waits for nothing.
+  bool is_idle() const;
   // Ends it. Idempotent, needs no peer.
   void close() noexcept;
   bool is_closed() const;

@@ -19,6 +19,7 @@ struct AllGather {
   static constexpr const char* kName = "all_gather_matmul";
   static constexpr const char* kHandle = "AllGatherGemm";
   static constexpr CallReport (*kCall)(Communicator&, const Arguments&) = &all_gather_matmul;
+  static constexpr CallReport (*kCallOn)(Communicator&, const Arguments&, void*) = &all_gather_matmul;
   static constexpr auto* kPlan = &plan_all_gather_matmul;
 
   static AllGatherGemmResults to_results(const PythonResults& results) {

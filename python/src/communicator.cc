@@ -84,13 +84,16 @@ void refuse_init(const Settings& settings, const std::optional<nb::object>& stor
   tell_refusal(settings, store, to_error(exception));
 }
 
-// Arrays of Python are in host memory here: a GPU rank's calls and its comm.empty() are C++ alone so far.
-void check_host_ranks(const Options& options) {
-  if (options.device == "cpu") return;
-  throw Error(ErrorKind::invalid_argument, {.what = "ranks on GPUs are not reached from Python",
-                                            .values = "device = " + options.device,
-                                            .limit = "cpu",
-                                            .advice = "leave TILEWIRE_DEVICE out, or call from C++"});
+// The library would say so too, but not how to get a package that has them.
+void check_has_device(const Options& options) {
+  if (options.device == "cpu" || has_gpu_ranks()) return;
+  throw Error(ErrorKind::unavailable,
+              {.what = "this package of Tilewire was built without CUDA",
+               .where = "init",
+               .values = "device = " + options.device,
+               .limit = "it has CPU ranks",
+               .advice = "build it where nvcc is: pip install . -C cmake.define.TILEWIRE_CUDA=ON; or leave "
+                         "TILEWIRE_DEVICE out"});
 }
 
 CommunicatorHandle init(const Settings& settings, const std::optional<nb::object>& store) {
@@ -98,7 +101,7 @@ CommunicatorHandle init(const Settings& settings, const std::optional<nb::object
   try {
     options = Options::from_environment();
     for (const auto& [name, value] : settings) options.set(name, value);
-    check_host_ranks(options);
+    check_has_device(options);
   } catch (const Error& error) {
     tell_refusal(settings, store, error);
     throw;
@@ -176,6 +179,7 @@ void add_communicator(nb::module_& m) {
   m.def("init", &init, nb::arg("settings"), nb::arg("store").none());
   m.def("refuse_init", &refuse_init, nb::arg("settings"), nb::arg("store").none(), nb::arg("error"));
   m.def("transports", &transport_rows);
+  m.def("has_gpu_ranks", &has_gpu_ranks);
   m.def(
       "check_options", [](const Environment& variables) { Options::parse(variables); }, nb::arg("variables"));
   nb::class_<CommunicatorHandle>(m, "Communicator", nb::is_weak_referenceable())
@@ -186,6 +190,8 @@ void add_communicator(nb::module_& m) {
       .def_prop_ro("nodes", [](const CommunicatorHandle& c) { return c->nodes(); })
       .def_prop_ro("layout", [](const CommunicatorHandle& c) { return c->layout(); })
       .def_prop_ro("transport", [](const CommunicatorHandle& c) { return c->transport(); })
+      .def_prop_ro("gpu", [](const CommunicatorHandle& c) { return c->gpu(); })
+      .def_prop_ro("is_idle", [](const CommunicatorHandle& c) { return c->is_idle(); })
       .def_prop_ro("id", [](const CommunicatorHandle& c) { return c->id(); })
       .def_prop_ro("is_closed", [](const CommunicatorHandle& c) { return c->is_closed(); })
       .def("option", [](const CommunicatorHandle& c, const std::string& name) { return c->options().get(name); })

@@ -1,9 +1,10 @@
-// Memory that numpy gets to see through __array_interface__: blocks of the arena, and arrays of other libraries that
-// come by DLPack. (numpy itself takes no bfloat16 over DLPack.)
+// Memory that Python gets to see: blocks of the arena, and arrays of other libraries that come by DLPack. numpy sees
+// host memory through __array_interface__ (it takes no bfloat16 over DLPack); memory of a GPU goes by DLPack.
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 #include <tilewire/communicator.h>
+#include <tilewire/data_type.h>
 
 #include <cstdint>
 #include <memory>
@@ -34,11 +35,25 @@ class ArenaBlock {
   ArenaBlock(const ArenaBlock&) = delete;
   ArenaBlock& operator=(const ArenaBlock&) = delete;
   uintptr_t address() const { return reinterpret_cast<uintptr_t>(data_); }
+  int32_t gpu() const { return comm_->gpu(); }
 
  private:
   CommunicatorHandle comm_;
   void* data_ = nullptr;
 };
+
+nb::dlpack::dtype dlpack_dtype(DataType type) {
+  const auto code = type == DataType::bf16 ? nb::dlpack::dtype_code::Bfloat : nb::dlpack::dtype_code::Float;
+  return {static_cast<uint8_t>(code), static_cast<uint8_t>(8 * size_bytes(type)), 1};
+}
+
+// The block `owner` as a C-contiguous array in GPU memory, for libraries that take DLPack; it keeps the block.
+nb::ndarray<> gpu_array(const nb::object& owner, const std::vector<int64_t>& shape, const std::string& dtype) {
+  const auto& block = nb::cast<const ArenaBlock&>(owner);
+  const std::vector<size_t> lengths(shape.begin(), shape.end());
+  return nb::ndarray<>(reinterpret_cast<void*>(block.address()), lengths.size(), lengths.data(), owner, nullptr,
+                       dlpack_dtype(parse_data_type(dtype)), nb::device::cuda::value, block.gpu());
+}
 
 // An array of another library, alive as long as this is.
 class ForeignArray {
@@ -47,6 +62,8 @@ class ForeignArray {
 
   uintptr_t address() const { return reinterpret_cast<uintptr_t>(array_.data()); }
   bool is_on_cpu() const { return array_.device_type() == nb::device::cpu::value; }
+  // Number of the GPU in whose memory it is; -1 where that is none.
+  int32_t gpu() const { return array_.device_type() == nb::device::cuda::value ? array_.device_id() : -1; }
   std::string device() const {
     switch (array_.device_type()) {
       case nb::device::cpu::value: return "cpu";
@@ -88,10 +105,12 @@ void add_foreign_array(nb::module_& m) {
   nb::class_<ArenaBlock>(m, "ArenaBlock")
       .def(nb::init<const CommunicatorHandle&, int64_t>(), nb::arg("comm"), nb::arg("bytes"))
       .def_prop_ro("address", &ArenaBlock::address);
+  m.def("gpu_array", &gpu_array, nb::arg("block"), nb::arg("shape"), nb::arg("dtype"));
   nb::class_<ForeignArray>(m, "ForeignArray")
       .def(nb::init<nb::ndarray<nb::ro>>(), nb::arg("array"))
       .def_prop_ro("address", &ForeignArray::address)
       .def_prop_ro("is_on_cpu", &ForeignArray::is_on_cpu)
+      .def_prop_ro("gpu", &ForeignArray::gpu)
       .def_prop_ro("device", &ForeignArray::device)
       .def_prop_ro("dtype", &ForeignArray::dtype)
       .def_prop_ro("shape", &ForeignArray::shape)

@@ -6,7 +6,7 @@
 // and the static members
 //   const char* kName     of the call in tilewire._core; its plan function is plan_<kName>
 //   const char* kHandle   of the handle; <kHandle>Arguments, <kHandle>Shape and <kHandle>Query belong to it
-//   kCall, kPlan          the public functions
+//   kCall, kCallOn, kPlan the public functions; kCallOn puts a call into a stream
 //   auto to_results(const PythonResults&)     what Arguments::make_results gives
 #pragma once
 
@@ -55,11 +55,17 @@ class AskingCall {
   std::exception_ptr raised_;
 };
 
-// One call, through a handle or not. `make_results` is Python.
+// One call, through a handle or not. `make_results` is Python. With `results` their memory is there already: then it is
+// not asked, and the call runs on the thread of Python as it is, for calls that are known to wait for nobody.
 template <class B>
 CallReport call_op(const CommunicatorHandle& comm, typename B::Arguments arguments,
-                   const nanobind::callable& make_results,
+                   const nanobind::callable& make_results, const std::optional<typename B::PythonResults>& results,
                    const std::function<CallReport(const typename B::Arguments&)>& call) {
+  if (results) {
+    arguments.make_results = [&](auto...) { return B::to_results(*results); };
+    const nanobind::gil_scoped_release release;
+    return call(arguments);
+  }
   AskingCall asking;
   arguments.make_results = [&](auto... sizes) {
     return asking.ask([&] { return B::to_results(nanobind::cast<typename B::PythonResults>(make_results(sizes...))); });
@@ -68,6 +74,9 @@ CallReport call_op(const CommunicatorHandle& comm, typename B::Arguments argumen
   asking.run(comm, B::kName, [&] { report = call(arguments); });
   return report;
 }
+
+// A cudaStream_t as Python has it: 0 is the default stream.
+inline void* stream_at(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
 // A handle that keeps its communicator's memory.
 template <class B>
@@ -78,8 +87,12 @@ class BoundHandle {
   BoundHandle(const CommunicatorHandle& comm, const typename B::Handle::Shape& shape) : comm_(comm) {
     AskingCall().run(comm_, "the making of a handle", [&] { handle_.emplace(*comm_, shape); });
   }
-  CallReport call(const Arguments& arguments, const nanobind::callable& make_results) const {
-    return call_op<B>(comm_, arguments, make_results, [&](const Arguments& complete) { return (*handle_)(complete); });
+  // Without a stream on CPU ranks, with one on GPU ranks.
+  CallReport call(const Arguments& arguments, const nanobind::callable& make_results, std::optional<uintptr_t> stream,
+                  const std::optional<typename B::PythonResults>& results) const {
+    return call_op<B>(comm_, arguments, make_results, results, [&](const Arguments& complete) {
+      return stream ? (*handle_)(complete, stream_at(*stream)) : (*handle_)(complete);
+    });
   }
   std::string plan_json() const { return handle_->plan_json(); }
   std::string explain() const { return handle_->explain(); }
@@ -136,6 +149,7 @@ nanobind::class_<typename B::Arguments> add_arguments(nanobind::module_& m) {
   add_weights(arguments);
   add_rows(arguments);
   add_dtype(arguments, "out_dtype", &Arguments::out_dtype);
+  add_dtype(arguments, "bias_dtype", &Arguments::bias_dtype);
   return arguments;
 }
 
@@ -160,16 +174,26 @@ void add_op(nanobind::module_& m) {
   namespace nb = nanobind;
   using Arguments = typename B::Arguments;
   using Query = typename B::Handle::Query;
+  using Stream = std::optional<uintptr_t>;
+  using Results = std::optional<typename B::PythonResults>;
   m.def(
       B::kName,
-      [](const CommunicatorHandle& comm, const Arguments& arguments, const nb::callable& make_results) {
-        return call_op<B>(comm, arguments, make_results,
-                          [&](const Arguments& complete) { return B::kCall(*comm, complete); });
+      [](const CommunicatorHandle& comm, const Arguments& arguments, const nb::callable& make_results, Stream stream,
+         const Results& results) {
+        return call_op<B>(comm, arguments, make_results, results, [&](const Arguments& complete) {
+          return stream ? B::kCallOn(*comm, complete, stream_at(*stream)) : B::kCall(*comm, complete);
+        });
       },
-      nb::arg("comm"), nb::arg("arguments"), nb::arg("make_results"));
+      nb::arg("comm"), nb::arg("arguments"), nb::arg("make_results"), nb::arg("stream") = nb::none(),
+      nb::arg("results") = nb::none());
   nb::class_<BoundHandle<B>>(m, B::kHandle)
       .def(nb::init<const CommunicatorHandle&, const typename B::Handle::Shape&>(), nb::arg("comm"), nb::arg("shape"))
-      .def("__call__", &BoundHandle<B>::call, nb::arg("arguments"), nb::arg("make_results"))
+      .def(
+          "__call__",
+          [](const BoundHandle<B>& handle, const Arguments& arguments, const nb::callable& make_results, Stream stream,
+             const Results& results) { return handle.call(arguments, make_results, stream, results); },
+          nb::arg("arguments"), nb::arg("make_results"), nb::arg("stream") = nb::none(),
+          nb::arg("results") = nb::none())
       .def_prop_ro("plan_json", &BoundHandle<B>::plan_json)
       .def("explain", &BoundHandle<B>::explain);
   nb::class_<Query, MachineQuery>(m, name_of<B>("Query")).def(nb::init<>()).def_rw("shape", &Query::shape);

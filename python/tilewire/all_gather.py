@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tilewire import _core, arrays
+from tilewire import _core
 from tilewire.argument_checks import counts, switch
 from tilewire.communicator import Communicator, calling
 from tilewire.op_calls import Call, Handle, fill_shape, run_call
@@ -39,6 +39,7 @@ def all_gather_matmul(
     bias: Any = None,
     return_gathered: bool = False,
     out_dtype: Any = None,
+    stream: Any = None,
 ) -> Any:
     """`all_gather(a) @ b + bias` on every rank, with the gather hidden under the product. Collective; blocks.
 
@@ -69,11 +70,14 @@ def all_gather_matmul(
     leaves `out` as it is.
     """
     with calling(_OP, comm, rows) as comm:
-        call = _Call(
-            Operands(a, b, bias=bias, out=out, out_dtype=out_dtype), switch("return_gathered", return_gathered)
-        )
-        choose_rows(call.arguments, rows)
-        call.arguments.plan_json = plan_text(plan)
+        operands = Operands(comm._memory(a, stream), a, b, bias=bias, out=out, out_dtype=out_dtype)
+        call = _Call(operands, switch("return_gathered", return_gathered))
+        listed = choose_rows(call.arguments, rows)
+        call.arguments.plan_json = text = plan_text(plan)
+        if rows is None:
+            call.settle(_OP, text, operands.a.shape[0] * comm.world_size)
+        elif listed is not None:
+            call.settle(_OP, (text, *listed), sum(listed))
     return run_call(comm, call, partial(_core.all_gather_matmul, comm._core))
 
 
@@ -168,7 +172,8 @@ class _Call(Call[_core.AllGatherGemmArguments]):
         if not self.arguments.return_gathered:
             return results, None
         self._gathered = self.operands.new_like_a("the gathered rows", rows)
-        return results, arrays.matrix(arrays.as_output(self._gathered, "gathered"))
+        memory = self.operands.memory
+        return results, memory.matrix(memory.view_result(self._gathered, "gathered"))
 
     def result(self) -> Any:
         y = super().result()

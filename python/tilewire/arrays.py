@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tilewire import _core
 from tilewire.argument_checks import INT64_MOST
 from tilewire.errors import InvalidArgument, ResourceError
+from tilewire.gpu.imported import any_library
 
 Array: TypeAlias = NDArray[Any]
 
@@ -150,19 +151,31 @@ def new_like(example: Any, shape: Sequence[int], dtype: Any, name: str) -> Any:
 def arena_array(core: _core.Communicator, shape: Sequence[int], dtype: Any) -> Any:
     """An array over memory of the communicator's arena."""
     wanted = numpy_dtype(dtype, "dtype")
-    bytes_ = math.prod(shape) * wanted.itemsize
-    if bytes_ > INT64_MOST:
-        raise ResourceError(
-            "an array does not fit into the arena", values=f"{list(shape)} of {_NAMES[wanted]}, {bytes_} bytes"
-        )
-    block = _core.ArenaBlock(core, bytes_)
+    block = _core.ArenaBlock(core, _arena_bytes(shape, wanted))
     try:
         array = _over(block, block.address, tuple(shape), None, wanted, read_only=False)
     except ValueError as error:
         raise InvalidArgument(
-            "no array has such a shape", values=f"shape = {reprlib.repr(list(shape))}", limit=_reason(error)
+            "no array has such a shape", values=f"shape = {reprlib.repr(list(shape))}", limit=first_line(error)
         ) from error
     return _to_torch(array) if type(dtype).__module__ == "torch" else array
+
+
+def arena_gpu_array(core: _core.Communicator, shape: Sequence[int], dtype: Any) -> Any:
+    """An array of a GPU library over memory of the communicator's arena."""
+    wanted = numpy_dtype(dtype, "dtype")
+    library = any_library("arrays in the arena of a GPU rank")
+    block = _core.ArenaBlock(core, _arena_bytes(shape, wanted))
+    return library.take(_core.gpu_array(block, shape, _NAMES[wanted]))
+
+
+def _arena_bytes(shape: Sequence[int], dtype: Any) -> int:
+    bytes_ = math.prod(shape) * int(dtype.itemsize)
+    if bytes_ > INT64_MOST:
+        raise ResourceError(
+            "an array does not fit into the arena", values=f"{list(shape)} of {_NAMES[dtype]}, {bytes_} bytes"
+        )
+    return bytes_
 
 
 class _Memory:
@@ -208,8 +221,8 @@ def _wrong_device(name: str, device: Any) -> InvalidArgument:
     return InvalidArgument(
         f"{name} is not in host memory",
         values=f"{name} is on {device}",
-        limit="this build runs CPU ranks",
-        advice=f"pass {name}.cpu()",
+        limit="the ranks of this communicator are CPUs",
+        advice=f'pass {name}.cpu(), or make the communicator by tilewire.init(device="cuda")',
     )
 
 
@@ -252,13 +265,13 @@ def _from_interface(x: Any, name: str) -> Array:
         return np.asarray(x)
     except Exception as error:  # of a user's class
         raise InvalidArgument(
-            f"{name} cannot be taken over by its __array_interface__", values=_reason(error)
+            f"{name} cannot be taken over by its __array_interface__", values=first_line(error)
         ) from error
 
 
 def _from_dlpack(x: Any, name: str) -> Array:
     try:
-        device = _dlpack_device(x)
+        device = dlpack_device(x)
     except Exception as error:  # of a user's class
         raise _no_dlpack(name, error) from error
     if device[0] != 1:  # kDLCPU
@@ -276,7 +289,7 @@ def _from_dlpack(x: Any, name: str) -> Array:
     return _over(foreign, foreign.address, tuple(foreign.shape), strides, dtype, read_only=True)
 
 
-def _dlpack_device(x: Any) -> tuple[int, int]:
+def dlpack_device(x: Any) -> tuple[int, int]:
     """CPU where it is not said."""
     device = getattr(x, "__dlpack_device__", None)
     if device is None:
@@ -286,7 +299,7 @@ def _dlpack_device(x: Any) -> tuple[int, int]:
 
 
 def _no_dlpack(name: str, error: Exception) -> InvalidArgument:
-    return InvalidArgument(f"{name} cannot be taken over by DLPack", values=_reason(error))
+    return InvalidArgument(f"{name} cannot be taken over by DLPack", values=first_line(error))
 
 
 def _dlpack_error(x: Any) -> Exception | None:
@@ -298,7 +311,7 @@ def _dlpack_error(x: Any) -> Exception | None:
     return None
 
 
-def _reason(error: Exception) -> str:
+def first_line(error: Exception) -> str:
     """Its first line behind its class."""
     lines = str(error).splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -14,6 +14,10 @@ from typing import Any
 from tilewire import _core, stores
 from tilewire.argument_checks import counts, is_switch, one_or_more_counts, utf8
 from tilewire.errors import Error, InvalidArgument, ResourceError
+from tilewire.gpu.imported import chosen_gpu, is_capturing
+from tilewire.gpu.memory import GpuMemory
+from tilewire.gpu.rank import GpuRank
+from tilewire.operand_memory import Memory, host_memory
 from tilewire.trace import Trace
 
 # Communicators of this process that are not closed. A strong reference: `init()` alone must be enough to make calls.
@@ -24,7 +28,7 @@ _open: list[Communicator] = []
 class CallReport:
     """What the last call of a communicator did on this rank."""
 
-    seconds: float
+    seconds: float  # 0 on GPU ranks, where a call ends behind its return
     predicted_s: float  # by the plan's cost model
     bytes_by_link: Mapping[
         str, int
@@ -49,11 +53,12 @@ class Communicator:
         self._core = core
         self._pid = os.getpid()
         self._earlier_error = _uncaught_error()  # of an interactive session, say: not what ended this communicator
-        self._last_call: CallReport | None = None
+        self._last_call: _core.CallReport | None = None
         # Read once, so that they can be asked for after close().
         self._rank, self._world_size = core.rank, core.world_size
         self._node, self._local_rank, self._nodes = core.node, core.local_rank, core.nodes
         self._layout, self._transport = core.layout, core.transport
+        self._gpu_rank = _gpu_rank(core)
 
     @property
     def rank(self) -> int:
@@ -88,15 +93,22 @@ class Communicator:
         return self._transport
 
     @property
+    def device(self) -> str:
+        """Where this rank's arrays lie: "cpu", or its GPU as torch has it, "cuda:0"."""
+        return "cpu" if self._gpu_rank is None else f"cuda:{self._gpu_rank.gpu}"
+
+    @property
     def is_closed(self) -> bool:
         return self._core.is_closed
 
     @property
     def last_call(self) -> CallReport:
         """What the last call did on this rank; `InvalidArgument` before the first one."""
-        if self._last_call is None:
+        report = self._last_call
+        if report is None:
             raise InvalidArgument("no call was made yet", where=f"rank {self._rank}")
-        return self._last_call
+        moved = {"copy": report.copy_bytes, "node": report.node_bytes, "network": report.network_bytes}
+        return CallReport(report.seconds, report.predicted_s, moved, report.plan_json)
 
     def option(self, name: str) -> str:
         """The text of an option by its name; "(set)" or "" for a secret."""
@@ -134,7 +146,8 @@ class Communicator:
         self._core.check()
 
     def synchronize(self) -> None:
-        """Waits for calls in flight (on CPU ranks a call has ended when it returns), then does what `check` does."""
+        """Waits for calls in flight (on CPU ranks a call has ended when it returns; on GPU ranks for all but replays of
+        graphs), then does what `check` does."""
         self._core.synchronize()
 
     def close(self) -> None:
@@ -151,15 +164,17 @@ class Communicator:
         """An uninitialised array in the communicator's arena: as the `a` of a call it is sent from where it lies.
 
         `dtype` is bf16, fp16 or fp32 as a name, a numpy dtype (gives a numpy array) or a torch dtype (gives a torch
-        tensor). The array keeps its memory and may outlive the communicator. Raises `ResourceError` when
-        user_arena_reserve_bytes has no room for it.
+        tensor). On a GPU rank it is a tensor of torch on that GPU, or, where the program has not imported torch, an
+        array of CuPy; `Unavailable` where it has imported neither. The array keeps its memory and may outlive the
+        communicator. Its memory may be given out again as soon as the array is gone: on a GPU rank keep it until the
+        calls that use it have ended. Raises `ResourceError` when user_arena_reserve_bytes has no room for it.
         """
-        from tilewire.arrays import arena_array
+        from tilewire.arrays import arena_array, arena_gpu_array
 
         lengths = one_or_more_counts("shape", shape)
         if any(one < 0 for one in lengths):
             raise InvalidArgument("shape has a bad length", values=f"shape = {shape}", limit="none may be negative")
-        return arena_array(self._core, lengths, dtype)
+        return (arena_array if self._gpu_rank is None else arena_gpu_array)(self._core, lengths, dtype)
 
     def trace(self) -> Trace:
         """The timeline of calls: `with comm.trace() as timeline: ...`, or `start()` and `stop()`; then `.events`, or
@@ -173,15 +188,25 @@ class Communicator:
             yield
         except MemoryError as error:
             refusal = ResourceError("there is no memory for the arguments", values=str(error))
-            self._core.refuse_call(op, refusal, exchanges_rows)
+            self._tell_refusal(op, refusal, exchanges_rows)
             raise refusal from error
         except Exception as error:
-            self._core.refuse_call(op, error, exchanges_rows)
+            self._tell_refusal(op, error, exchanges_rows)
             raise
 
+    def _tell_refusal(self, op: str, error: Exception, exchanges_rows: bool) -> None:
+        # What is captured in a graph is no call yet: nobody waits for it.
+        if self._gpu_rank is None or not is_capturing():
+            self._core.refuse_call(op, error, exchanges_rows)
+
     def _note(self, report: _core.CallReport) -> None:
-        moved = {"copy": report.copy_bytes, "node": report.node_bytes, "network": report.network_bytes}
-        self._last_call = CallReport(report.seconds, report.predicted_s, moved, report.plan_json)
+        self._last_call = report
+
+    def _memory(self, example: Any, stream: Any) -> Memory:
+        """For the arrays of a call of which `example` is one."""
+        if self._gpu_rank is None:
+            return host_memory(stream)
+        return GpuMemory(self._gpu_rank, example, stream)
 
     def __enter__(self) -> Communicator:
         return self
@@ -209,11 +234,17 @@ def init(
     rendezvous: str | None = None,
     *,
     layout: str | Sequence[int] | None = None,
+    device: Any = None,
     secret: str | None = None,
     store: Any = None,
     **options: Any,
 ) -> Communicator:
     """Joins the ranks of a job. Collective: returns when all have come.
+
+    `device` says what the ranks are: "cpu" (left out), or "cuda", GPUs of one node. Arrays of a GPU rank are in the
+    memory of its GPU: that of `cuda_device`, which "cuda:1" sets too, else the one that the program has chosen in torch
+    or CuPy (torch.cuda.set_device), else in turn for the ranks of a host. Several ranks may share one (`sms`), under
+    MPS.
 
     What is left out comes from the launcher: torchrun, mpirun, srun or `tilewire run`, by their environment variables.
     mpirun gives ranks of several hosts no place to meet: set TILEWIRE_RENDEZVOUS, or MASTER_ADDR and MASTER_PORT.
@@ -234,6 +265,8 @@ def init(
     _load_calls()
     given = {"rank": rank, "world_size": world_size, "rendezvous": rendezvous, "secret": secret, **options}
     try:
+        if device is not None:
+            _set_device(given, device)
         if layout is not None:
             given["layout"] = layout if isinstance(layout, str) else ",".join(map(str, counts("layout", layout)))
         settings = {name: _text(name, value) for name, value in given.items() if value is not None}
@@ -242,10 +275,40 @@ def init(
     except Error as error:
         _refuse_init(given, store, error)
         raise
+    _choose_gpu(settings)
     found = stores.find_store(store, settings)
     comm = Communicator(_core.init(settings, found))
     _open.append(comm)
     return comm
+
+
+def _set_device(given: dict[str, Any], device: Any) -> None:
+    """ "cuda:1", also as torch.device has it, is a kind and a number."""
+    kind, colon, number = str(device).partition(":")
+    given["device"] = kind if number.isdigit() else str(device)
+    if not (colon and number.isdigit() and kind == "cuda"):
+        return
+    if given.get("cuda_device") not in (None, int(number), number):
+        raise InvalidArgument(
+            "device and cuda_device are different GPUs",
+            values=f"device = {device}, cuda_device = {given['cuda_device']}",
+            limit="must be the same",
+        )
+    given["cuda_device"] = number
+
+
+def _choose_gpu(settings: dict[str, str]) -> None:
+    """The one that the program has chosen, where nothing else says which."""
+    is_cuda = settings.get("device", os.environ.get("TILEWIRE_DEVICE")) == "cuda"
+    if not is_cuda or "cuda_device" in settings or os.environ.get("TILEWIRE_CUDA_DEVICE"):
+        return
+    gpu = chosen_gpu()
+    if gpu >= 0:
+        settings["cuda_device"] = str(gpu)
+
+
+def _gpu_rank(core: _core.Communicator) -> GpuRank | None:
+    return GpuRank(core) if core.gpu >= 0 else None
 
 
 def _refuse_init(given: Mapping[str, Any], store: Any, error: Error) -> None:

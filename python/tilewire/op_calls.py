@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from tilewire import arrays
@@ -47,7 +47,17 @@ class Call(Generic[A]):
     def __init__(self, arguments: A, operands: Operands) -> None:
         self.arguments = arguments
         self.operands = operands
+        self.early: Any = None  # what make_results gives, where that is asked before the call
+        self.key: Hashable = None  # of a call that is ready when this one has been made
         operands.fill(arguments)
+
+    def settle(self, op: str, shared: Hashable, rows: int | None) -> None:
+        """When all arguments are there. `shared`: those beside the operands that calls differ by; `rows`: those of the
+        results, None where they are not known yet."""
+        if rows is not None:
+            o = self.operands
+            weights = tuple([(one.shape, one.strides) for one in o.b])
+            self.operands.memory.settle(self, (op, shared, o.a.shape, o.a.dtype, weights, o.out_dtype), rows)
 
     def make_results(self, rows: int) -> Any:
         """Called by the core once the number of rows is known, before anything is sent."""
@@ -58,13 +68,14 @@ class Call(Generic[A]):
         return self.operands.result()
 
 
-# A compiled call, without its communicator.
-Run = Callable[[A, Callable[[int], Any]], "_core.CallReport"]
+# A compiled call, without its communicator: takes arguments, make_results and, on GPU ranks, a stream and early
+# results.
+Run = Callable[..., "_core.CallReport"]
 
 
-def run_call(comm: Communicator, call: Call[A], run: Run[A]) -> Any:
+def run_call(comm: Communicator, call: Call[A], run: Run) -> Any:
     """Makes the call and gives its result."""
-    comm._note(run(call.arguments, call.make_results))
+    comm._note(call.operands.memory.run(call, run))
     return call.result()
 
 
@@ -94,6 +105,8 @@ class Handle(ABC, Generic[A, S]):
         with calling(op, comm) as self._comm:
             self._has_list = not is_single(n)
             self._shape = make_shape()
+        self._rows = sum(self._shape.rows)
+        self._token = object()
         self._handle = make_handle(self._comm._core, self._shape)
 
     @property
@@ -105,13 +118,16 @@ class Handle(ABC, Generic[A, S]):
         """For people: the plan, its predicted time, and why the other candidates lost."""
         return str(self._handle.explain())
 
-    def __call__(self, a: Any, b: Any, *, out: Any = None, bias: Any = None) -> Any:
-        """One call with the handle's shapes; `a`, `b`, `out`, `bias` and the result as for the operation's function."""
+    def __call__(self, a: Any, b: Any, *, out: Any = None, bias: Any = None, stream: Any = None) -> Any:
+        """One call with the handle's shapes; `a`, `b`, `out`, `bias`, `stream` and the result as for the operation's
+        function."""
         with calling(self._op, self._comm):
-            operands = Operands(a, b, bias=bias, out=out, out_dtype=self._shape.out_dtype)
+            memory = self._comm._memory(a, stream)
+            operands = Operands(memory, a, b, bias=bias, out=out, out_dtype=self._shape.out_dtype)
             if operands.has_list != self._has_list:
                 raise InvalidArgument("b does not fit the handle", limit="a list of weights if n is a list, else one")
             call = self._make_call(operands)
+            call.settle(self._op, self._token, self._rows)
         return run_call(self._comm, call, self._handle)
 
     @abstractmethod

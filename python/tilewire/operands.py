@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from tilewire import _core, arrays
 from tilewire.argument_checks import counts
 from tilewire.errors import InvalidArgument
+from tilewire.operand_memory import Memory
 
 
 class WeightArguments(Protocol):
@@ -19,6 +20,7 @@ class WeightArguments(Protocol):
     a: _core.Matrix
     b: Sequence[_core.Matrix]
     bias: Sequence[int]
+    bias_dtype: str
     out_dtype: str
 
 
@@ -30,17 +32,22 @@ class RowArguments(Protocol):
 
 
 class Operands:
-    """`a`, one or several weights `b` with their biases, and where the results go. Keeps all of them alive."""
+    """`a`, one or several weights `b` with their biases, and where the results go. Keeps all of them alive.
 
-    def __init__(self, a: Any, b: Any, *, bias: Any = None, out: Any = None, out_dtype: Any = None) -> None:
+    `memory` says where they lie. Dtypes are words: bf16, fp16, fp32.
+    """
+
+    def __init__(
+        self, memory: Memory, a: Any, b: Any, *, bias: Any = None, out: Any = None, out_dtype: Any = None
+    ) -> None:
+        self.memory = memory
         self.has_list = isinstance(b, (list, tuple))  # then results are a list, too
         self._example = a
-        self.a = arrays.as_input(a, "a")
         weights = list(b) if self.has_list else [b]
-        self.b = [arrays.as_input(one, self.name("b", i)) for i, one in enumerate(weights)]
+        self.a, self.b = memory.inputs(a, weights, self._names("b", len(weights)))
         self._check_weights()
-        self._bias = self._biases(bias)
-        self._out = self._outputs(out)
+        self._bias, self._bias_dtype = self._biases(bias)
+        self._out, self._out_views = self._outputs(out)
         self.out_dtype = self._choose_out_dtype(out_dtype)
         self._results: list[Any] = []
 
@@ -49,32 +56,38 @@ class Operands:
         return f"{argument}[{index}]" if self.has_list else argument
 
     def fill(self, arguments: WeightArguments) -> None:
-        arguments.a = arrays.matrix(self.a)
-        arguments.b = [arrays.matrix(one) for one in self.b]
+        memory = self.memory
+        arguments.a = memory.matrix(self.a)
+        arguments.b = [memory.matrix(one) for one in self.b]
         if self._bias is not None:
-            arguments.bias = [0 if one is None else arrays.address(one) for one in self._bias]
-        arguments.out_dtype = arrays.dtype_name(self.out_dtype)
+            arguments.bias = [0 if one is None else memory.address(one) for one in self._bias]
+            arguments.bias_dtype = self._bias_dtype
+        arguments.out_dtype = self.out_dtype
 
     def make_results(self, rows: int) -> list[_core.Matrix]:
         """Memory for the results, [rows, N] for each weight: what was given as `out`, or new."""
-        if self._out is None:
-            self._results = [self.new_array(self.name("the result", i), rows, one) for i, one in enumerate(self.b)]
+        if self._out is not None:
+            self._results, views = self._out, self._out_views
         else:
-            self._results = self._out
-        views = [arrays.as_output(one, self.name("out", i)) for i, one in enumerate(self._results)]
-        return [arrays.matrix(view) for view in views]
+            names = self._names("the result", len(self.b))
+            self._results = [self.new_array(name, rows, one) for name, one in zip(names, self.b, strict=True)]
+            views = [self.memory.view_result(one, name) for name, one in zip(names, self._results, strict=True)]
+        return [self.memory.matrix(view) for view in views]
 
     def result(self) -> Any:
         """What `make_results` gave memory for, as the caller gets it."""
         return self._results if self.has_list else self._results[0]
 
-    def new_array(self, name: str, rows: int, weight: arrays.Array) -> Any:
+    def new_array(self, name: str, rows: int, weight: Any) -> Any:
         """[rows, N] of the results' dtype, of the library of `a`."""
-        return arrays.new_like(self._example, (rows, weight.shape[1]), self.out_dtype, name)
+        return self.memory.new_like(self._example, (rows, weight.shape[1]), self.out_dtype, name)
 
     def new_like_a(self, name: str, rows: int) -> Any:
         """[rows, K] of the dtype and the library of `a`."""
-        return arrays.new_like(self._example, (rows, self.a.shape[1]), self.a.dtype, name)
+        return self.memory.new_like(self._example, (rows, self.a.shape[1]), self.memory.dtype_of(self.a), name)
+
+    def _names(self, argument: str, count: int) -> list[str]:
+        return [f"{argument}[{i}]" for i in range(count)] if self.has_list else [argument]
 
     def _check_weights(self) -> None:
         """A weight [N, K] given where [K, N] is meant deserves a better word than that the sizes differ."""
@@ -89,22 +102,17 @@ class Operands:
                     advice=f"pass {name}.T, a view that copies nothing",
                 )
 
-    def _biases(self, bias: Any) -> list[arrays.Array | None] | None:
+    def _biases(self, bias: Any) -> tuple[list[Any] | None, str]:
         if bias is None:
-            return None
+            return None, ""
         each = self._one_a_weight(bias, "bias")
-        return [
-            None if one is None else arrays.bias_values(one, self.name("bias", i), self.b[i].shape[1])
-            for i, one in enumerate(each)
-        ]
+        return self.memory.biases(each, self._names("bias", len(each)), [one.shape[1] for one in self.b])
 
-    def _outputs(self, out: Any) -> list[Any] | None:
+    def _outputs(self, out: Any) -> tuple[list[Any] | None, list[Any]]:
         if out is None:
-            return None
+            return None, []
         each = self._one_a_weight(out, "out")
-        for i, one in enumerate(each):
-            arrays.as_output(one, self.name("out", i))
-        return each
+        return each, self.memory.outputs(each, self._names("out", len(each)))
 
     def _one_a_weight(self, given: Any, name: str) -> list[Any]:
         if isinstance(given, (list, tuple)) != self.has_list:
@@ -120,10 +128,10 @@ class Operands:
             )
         return each
 
-    def _choose_out_dtype(self, out_dtype: Any) -> Any:
+    def _choose_out_dtype(self, out_dtype: Any) -> str:
         if out_dtype is not None:
-            return arrays.numpy_dtype(out_dtype, "out_dtype")
-        return arrays.as_numpy(self._out[0], "out").dtype if self._out else self.a.dtype
+            return arrays.dtype_name(arrays.numpy_dtype(out_dtype, "out_dtype"))
+        return self.memory.dtype_of(self._out_views[0] if self._out_views else self.a)
 
 
 def dtypes_of(dtype: Any, out_dtype: Any) -> tuple[Any, Any]:
@@ -132,11 +140,15 @@ def dtypes_of(dtype: Any, out_dtype: Any) -> tuple[Any, Any]:
     return wanted, wanted if out_dtype is None else arrays.numpy_dtype(out_dtype, "out_dtype")
 
 
-def choose_rows(arguments: RowArguments, rows: Sequence[int] | str | None) -> None:
-    """The argument `rows`: None, a list of counts, or "exchange"."""
+def choose_rows(arguments: RowArguments, rows: Sequence[int] | str | None) -> list[int] | None:
+    """The argument `rows`: None, a list of counts, or "exchange". Gives the list, if it is one."""
+    if rows is None:
+        return None
     if isinstance(rows, str):
         if rows != "exchange":
             raise InvalidArgument("rows is unknown", values=f"rows = {rows!r}", limit='None, a list or "exchange"')
         arguments.exchange_rows()
-    elif rows is not None:
-        arguments.use_rows(counts("rows", rows))
+        return None
+    listed = counts("rows", rows)
+    arguments.use_rows(listed)
+    return listed

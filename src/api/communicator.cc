@@ -84,6 +84,14 @@ std::vector<TransportInfo> transports(const Options& options) {
   return infos;
 }
 
+bool has_gpu_ranks() {
+#if defined(TILEWIRE_HAS_CUDA)
+  return true;
+#else
+  return false;
+#endif
+}
+
 Communicator Communicator::init(Options options, const StoreFunctions* store, const std::atomic<bool>* is_cancelled) {
   set_log_level(parse_log_level(options.log_level));
   SessionSetup setup{
@@ -120,6 +128,10 @@ int32_t Communicator::node() const { return parts_->session->topology().node(par
 int32_t Communicator::local_rank() const { return parts_->session->topology().local(parts_->session->rank()).value; }
 std::string Communicator::layout() const { return parts_->session->topology_tables().describe(); }
 std::string Communicator::transport() const { return parts_->session->transport_name(); }
+int32_t Communicator::gpu() const {
+  GpuRank* const gpu = parts_->session->gpu();
+  return gpu != nullptr ? gpu->device() : -1;
+}
 std::string Communicator::id() const { return parts_->session->control().job().nonce_hex(); }
 const Options& Communicator::options() const { return parts_->session->options(); }
 
@@ -163,6 +175,11 @@ void Communicator::refuse_call(const std::string& op, const Error& error, bool e
 void Communicator::synchronize() const {
   parts_->session->wait_for_calls();
   check();
+}
+
+bool Communicator::is_idle() const {
+  GpuRank* const gpu = parts_->session->gpu();
+  return gpu == nullptr || gpu->is_idle();
 }
 
 void Communicator::close() noexcept { parts_->session->close(); }

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import tilewire as tw
 from test_api_launch import alone
 
 _PROGRAM = """
@@ -68,8 +67,3 @@ def test_what_one_rank_refuses_is_told_to_the_others(how: str, reason: str, is_s
             assert error == "InvalidArgument"
         else:
             assert error == "Refused" and "rank 1 refused to join the job" in text, (rank, error, text)
-
-
-def test_ranks_on_gpus_are_refused_from_python() -> None:
-    with pytest.raises(tw.InvalidArgument, match="not reached from Python"):
-        tw.init(rank=0, world_size=1, device="cuda")

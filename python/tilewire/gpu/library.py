@@ -1,0 +1,71 @@
+"""What Tilewire asks of a library whose arrays lie in GPU memory."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
+from typing import Any
+
+from tilewire.errors import InvalidArgument
+from tilewire.gpu.views import DTYPES, DTYPES_TEXT, GpuView
+
+
+class GpuLibrary(ABC):
+    """One library. GPUs are numbered as CUDA numbers those that the process sees; a stream is a cudaStream_t."""
+
+    @abstractmethod
+    def owns(self, x: Any) -> bool:
+        """Whether x is an array of this library, wherever it lies."""
+
+    @abstractmethod
+    def gpu_of(self, x: Any) -> int:
+        """The GPU that an array lies on; -1 for any other memory."""
+
+    @abstractmethod
+    def device_text(self, x: Any) -> str: ...
+
+    @abstractmethod
+    def view(self, x: Any, name: str) -> GpuView:
+        """An array on a GPU, seen. Raises `InvalidArgument` for dtypes and layouts that no call takes."""
+
+    @abstractmethod
+    def current_gpu(self) -> int:
+        """The GPU that the program has chosen, or -1 when it has not come to that."""
+
+    @abstractmethod
+    def current_stream(self, gpu: int) -> int: ...
+
+    @abstractmethod
+    def on(self, stream: int, gpu: int) -> AbstractContextManager[Any]:
+        """Within it the GPU and the stream are the library's current ones, on this thread."""
+
+    @abstractmethod
+    def new(self, shape: tuple[int, int], dtype: str, gpu: int) -> Any:
+        """Uninitialised memory, C-contiguous, of the library's allocator on its current stream."""
+
+    @abstractmethod
+    def fill(self, to: Any, x: Any) -> None:
+        """Copies x into `to`, of the same shape; any dtypes and layouts. On the current stream."""
+
+    @abstractmethod
+    def take(self, x: Any) -> Any:
+        """An array of this library over the memory of x, which has `__dlpack__`."""
+
+    @abstractmethod
+    def keep_for(self, x: Any, stream: int, gpu: int) -> None:
+        """x is used on a stream that is not the current one: its memory is not given away before that use has ended."""
+
+    @abstractmethod
+    def is_capturing(self) -> bool:
+        """Whether the current stream is captured in a graph."""
+
+    def dtype_error(self, name: str, dtype: Any) -> InvalidArgument:
+        return InvalidArgument(
+            f"{name} has a dtype that is not supported", values=f"{name} is {dtype}", limit=f"must be {DTYPES_TEXT}"
+        )
+
+    def dtype_of(self, name: str, dtype: Any) -> str:
+        found = DTYPES.get(str(dtype).removeprefix("torch."))
+        if found is None:
+            raise self.dtype_error(name, dtype)
+        return found

@@ -1,0 +1,47 @@
+"""What a communicator of GPU ranks keeps between calls on the side of Python."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from tilewire import _core
+from tilewire.gpu.imported import is_capturing
+
+# The core keeps more: what is ready here is ready there.
+_MOST_READY = 64
+# Calls in flight whose arrays are kept; then one waits for all of them.
+_MOST_HELD = 256
+
+
+class GpuRank:
+    """This rank's GPU, the calls that are ready, and the arrays that belong to no library with an order of its own."""
+
+    def __init__(self, core: _core.Communicator) -> None:
+        self._core = core
+        self.gpu = core.gpu
+        self.world_size = core.world_size
+        self._ready: set[Hashable] = set()
+        self._held: list[Any] = []
+        self._captured: list[Any] = []
+
+    def is_ready(self, key: Hashable) -> bool:
+        """Whether such a call was made before: then it waits for nobody."""
+        return key in self._ready
+
+    def note_ready(self, key: Hashable) -> None:
+        if len(self._ready) >= _MOST_READY:
+            self._ready.clear()
+        self._ready.add(key)
+
+    def hold(self, arrays: list[Any]) -> None:
+        """Keeps arrays until the call that was just made has ended; for ever where it was captured in a graph."""
+        if is_capturing():
+            self._captured += arrays
+            return
+        if len(self._held) >= _MOST_HELD:
+            self._core.synchronize()
+        if self._core.is_idle:
+            self._held.clear()
+        else:
+            self._held.append(arrays)

@@ -1,0 +1,62 @@
+"""An array in GPU memory as Tilewire sees it, and what a kernel can follow of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+KERNEL_BYTES = 16  # what the copy engine counts in: addresses and row pitches are multiples of it
+ITEM_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
+DTYPES_TEXT = "bf16, fp16 or fp32"
+
+
+class GpuView:
+    """Memory of this rank's GPU, whatever library it is of. `owner` keeps it; strides count elements."""
+
+    __slots__ = ("address", "dtype", "owner", "shape", "strides")
+
+    def __init__(self, owner: Any, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: str) -> None:
+        self.owner = owner
+        self.address = address
+        self.shape = shape
+        self.strides = strides
+        self.dtype = dtype
+
+
+def padded(count: int, dtype: str) -> int:
+    """So many elements of `dtype`, or more, that they fill multiples of KERNEL_BYTES."""
+    step = KERNEL_BYTES // ITEM_BYTES[dtype]
+    return -(-count // step) * step
+
+
+def has_kernel_rows(view: GpuView) -> bool:
+    """Of a matrix with elements: can the copy engine follow its rows, contiguous at multiples of KERNEL_BYTES?"""
+    (rows, cols), (pitch, step) = view.shape, view.strides
+    return (cols == 1 or step == 1) and _is_placed(view, rows, pitch)
+
+
+def has_kernel_columns(view: GpuView) -> bool:
+    """The same of its columns: those of a weight that is stored as [N, K]."""
+    (rows, cols), (step, pitch) = view.shape, view.strides
+    return (rows == 1 or step == 1) and _is_placed(view, cols, pitch)
+
+
+def is_n_major(view: GpuView) -> bool:
+    """Whether a weight, seen as [K, N], is stored so, and not as [N, K]; as the core sees it where it could be both."""
+    (rows, cols), (row_stride, col_stride) = view.shape, view.strides
+    if row_stride == 1 or rows <= 1:
+        return rows <= 1 if cols <= 1 else col_stride == 1
+    return True
+
+
+def without_elements(view: GpuView, as_n_major: bool) -> GpuView:
+    """A matrix that has none, with strides of that order: libraries give it any."""
+    rows, cols = view.shape
+    step = KERNEL_BYTES // ITEM_BYTES[view.dtype]
+    strides = (max(cols, step), 1) if as_n_major else (1, max(rows, step))
+    return GpuView(view.owner, view.address, view.shape, strides, view.dtype)
+
+
+def _is_placed(view: GpuView, lines: int, pitch: int) -> bool:
+    is_pitch_fine = lines == 1 or (pitch > 0 and pitch * ITEM_BYTES[view.dtype] % KERNEL_BYTES == 0)
+    return is_pitch_fine and view.address % KERNEL_BYTES == 0

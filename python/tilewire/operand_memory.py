@@ -1,0 +1,101 @@
+"""Where the arrays of a call lie: what `tilewire.operands` needs of it, and host memory, which CPU ranks take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tilewire import arrays
+from tilewire.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from tilewire import _core
+    from tilewire.op_calls import Call
+
+
+class Memory(Protocol):
+    """Takes arrays of a call over as views with a `shape`, and gives memory for results.
+
+    Functions raise `InvalidArgument` that names the argument. Dtypes are words: bf16, fp16, fp32.
+    """
+
+    def inputs(self, a: Any, b: Sequence[Any], names: Sequence[str]) -> tuple[Any, list[Any]]:
+        """Views of `a` and of the weights, for reading; `names` are those of the weights."""
+        ...
+
+    def biases(self, bias: Sequence[Any], names: Sequence[str], columns: Sequence[int]) -> tuple[list[Any], str]:
+        """Views of [columns] contiguous values each, None where there is none, and the dtype that they all have."""
+        ...
+
+    def outputs(self, out: Sequence[Any], names: Sequence[str]) -> list[Any]:
+        """Views of what the caller gave for results."""
+        ...
+
+    def new_like(self, example: Any, shape: tuple[int, int], dtype: str, name: str) -> Any:
+        """Memory for a result, of the library of `example`. Raises `ResourceError`."""
+        ...
+
+    def view_result(self, x: Any, name: str) -> Any:
+        """A view of what `new_like` gave."""
+        ...
+
+    def dtype_of(self, view: Any) -> str: ...
+    def address(self, view: Any) -> int: ...
+    def matrix(self, view: Any) -> _core.Matrix:
+        """What the compiled core takes. The view must live as long as it is used."""
+        ...
+
+    def settle(self, call: Call[Any], key: Hashable, rows: int) -> None:
+        """Before a call that has all its arguments. `key`: all that the core tells calls by; `rows`: of its results."""
+        ...
+
+    def run(self, call: Call[Any], run: Callable[..., _core.CallReport]) -> _core.CallReport:
+        """Makes the call; `run` takes arguments, make_results, stream and results, as the compiled core has it."""
+        ...
+
+
+class HostMemory:
+    """Arrays of numpy, of torch on the CPU, and of anything with `__dlpack__`; see `tilewire.arrays`."""
+
+    def inputs(self, a: Any, b: Sequence[Any], names: Sequence[str]) -> tuple[Any, list[Any]]:
+        return arrays.as_input(a, "a"), [arrays.as_input(one, name) for one, name in zip(b, names, strict=True)]
+
+    def biases(self, bias: Sequence[Any], names: Sequence[str], columns: Sequence[int]) -> tuple[list[Any], str]:
+        each = zip(bias, names, columns, strict=True)
+        return [None if one is None else arrays.bias_values(one, name, count) for one, name, count in each], "fp32"
+
+    def outputs(self, out: Sequence[Any], names: Sequence[str]) -> list[Any]:
+        return [arrays.as_output(one, name) for one, name in zip(out, names, strict=True)]
+
+    def new_like(self, example: Any, shape: tuple[int, int], dtype: str, name: str) -> Any:
+        return arrays.new_like(example, shape, arrays.numpy_dtype(dtype, name), name)
+
+    def view_result(self, x: Any, name: str) -> Any:
+        return arrays.as_output(x, name)
+
+    def dtype_of(self, view: Any) -> str:
+        return arrays.dtype_name(view.dtype)
+
+    def address(self, view: Any) -> int:
+        return arrays.address(view)
+
+    def matrix(self, view: Any) -> _core.Matrix:
+        return arrays.matrix(view)
+
+    def settle(self, call: Call[Any], key: Hashable, rows: int) -> None:
+        """Results are made when the core asks for them."""
+
+    def run(self, call: Call[Any], run: Callable[..., _core.CallReport]) -> _core.CallReport:
+        return run(call.arguments, call.make_results)
+
+
+_HOST = HostMemory()
+
+
+def host_memory(stream: Any) -> HostMemory:
+    """That of a call on CPU ranks, which have no streams."""
+    if stream is not None:
+        raise InvalidArgument(
+            "a call on CPU ranks takes no stream", values=f"stream is a {type(stream).__name__}", limit="must be None"
+        )
+    return _HOST
