@@ -1,8 +1,9 @@
 // GPU ranks as processes of their own on one GPU: sessions, arenas that they map from one another, and calls of the fused
-// kernel, as a program of a user makes them. The ranks share the GPU's SMs under a private MPS daemon.
+// kernel, as a program of a user makes them. The ranks share the GPU's SMs under a private MPS daemon; where they are of
+// several nodes, a wire process joins those.
 //   gpu_ranks_test [PART OF A SCENARIO'S NAME]
-// Without an MPS daemon the ranks take turns, and a call takes long. One whose folder is set in the environment is used
-// as it is, and then nobody is killed.
+// Without an MPS daemon only one rank alone can be tested. One whose folder is set in the environment is used as it is,
+// and then nobody is killed.
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -10,6 +11,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 
 #include "device/tile/tile_launch.cuh"
@@ -19,6 +21,7 @@
 #include "ops/ag_gemm/device_op.h"
 #include "rank_case.h"
 #include "spawned_program.h"
+#include "wire_process.h"
 
 namespace tilewire {
 namespace {
@@ -26,6 +29,7 @@ namespace {
 constexpr int kUnwritten = 0x11;  // no NaN
 constexpr unsigned kRankLimitS = 80;
 constexpr std::chrono::seconds kPatience{15};  // for what should take milliseconds
+constexpr const char* kWirePid = "TEST_WIRE_PID";
 
 using Clock = std::chrono::steady_clock;
 
@@ -91,7 +95,8 @@ class Stream {
 class Joined {
  public:
   explicit Joined(const Options& options)
-      : session_(Session::create({.options = options, .threads = {}})), calls_(*session_) {}
+      : session_(Session::create({.options = options, .threads = {}, .roll_call = hold_roll_call})),
+        calls_(*session_) {}
   ~Joined() { session_->close(); }
   Joined(const Joined&) = delete;
   Joined& operator=(const Joined&) = delete;
@@ -330,24 +335,57 @@ void test_killed(Joined& joined) {
   expect(error && error->kind() == ErrorKind::peer_lost, "and it says who is gone");
 }
 
+// The wire between the nodes dies in the middle of a call.
+void test_wire_killed(Joined& joined) {
+  const Stream stream;
+  RankCase data(shapes(joined.ranks())[0], joined.me());
+  call_once(joined, data, stream, 1);
+  joined.meet();
+  const auto begin = Clock::now();
+  if (joined.me() != 0) {
+    joined.call(data, stream);
+  } else {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    kill(std::atoi(std::getenv(kWirePid)), SIGKILL);
+  }
+  stream.finish();
+  expect_end(joined, ErrorKind::peer_lost, {"the wire process between the nodes is gone"}, begin);
+}
+
 struct Scenario {
   const char* name;
   std::vector<std::function<void(Joined&)>> lives;  // a communicator each, one after the other
-  int32_t ranks = 2;
-  double last_deadline_s = 20;  // of the last life
+  std::vector<int32_t> nodes = {2};                 // ranks of each
+  double last_deadline_s = 20;                      // of the last life
   bool kills_last_rank = false;
+  bool kills_wire = false;
+  const char* personality = "rc";
   const char* loading = "LAZY";
+
+  int32_t ranks() const { return std::accumulate(nodes.begin(), nodes.end(), 0); }
+  bool has_wire() const { return nodes.size() > 1; }
+  bool kills() const { return kills_last_rank || kills_wire; }
 };
 
 std::vector<Scenario> scenarios() {
-  return {{.name = "lives of 2", .lives = {test_life, test_next_life}},
-          {.name = "lives of 2, eager", .lives = {test_life}, .loading = "EAGER"},
-          {.name = "lives of 4", .lives = {test_life, test_next_life}, .ranks = 4},
-          {.name = "lives of 1", .lives = {test_life}, .ranks = 1},
-          {.name = "mismatch", .lives = {test_mismatch, test_next_life}, .ranks = 3},
-          {.name = "refused", .lives = {test_refused, test_next_life}, .ranks = 3},
-          {.name = "absent", .lives = {test_next_life, test_absent}, .ranks = 3, .last_deadline_s = 0.05},
-          {.name = "killed", .lives = {test_killed}, .ranks = 3, .kills_last_rank = true}};
+  return {
+      {.name = "lives of 2", .lives = {test_life, test_next_life}},
+      {.name = "lives of 2, eager", .lives = {test_life}, .loading = "EAGER"},
+      {.name = "lives of 4", .lives = {test_life, test_next_life}, .nodes = {4}},
+      {.name = "lives of 1", .lives = {test_life}, .nodes = {1}},
+      {.name = "mismatch", .lives = {test_mismatch, test_next_life}, .nodes = {3}},
+      {.name = "refused", .lives = {test_refused, test_next_life}, .nodes = {3}},
+      {.name = "absent", .lives = {test_next_life, test_absent}, .nodes = {3}, .last_deadline_s = 0.05},
+      {.name = "nodes 2x2, lives", .lives = {test_life, test_next_life}, .nodes = {2, 2}},
+      {.name = "nodes 2x2, srd", .lives = {test_life}, .nodes = {2, 2}, .personality = "srd"},
+      {.name = "nodes 3+1, lives", .lives = {test_life, test_next_life}, .nodes = {3, 1}},
+      {.name = "nodes 1+2, lives", .lives = {test_life, test_next_life}, .nodes = {1, 2}},
+      {.name = "nodes 2x2, mismatch", .lives = {test_mismatch, test_next_life}, .nodes = {2, 2}},
+      {.name = "nodes 2x2, refused", .lives = {test_refused, test_next_life}, .nodes = {2, 2}},
+      {.name = "nodes 1+2, absent", .lives = {test_next_life, test_absent}, .nodes = {1, 2}, .last_deadline_s = 0.05},
+      {.name = "killed", .lives = {test_killed}, .nodes = {3}, .kills_last_rank = true},
+      {.name = "nodes 1+2, killed", .lives = {test_killed}, .nodes = {1, 2}, .kills_last_rank = true},
+      {.name = "nodes 1+2, wire killed", .lives = {test_wire_killed}, .nodes = {1, 2}, .kills_wire = true}};
 }
 
 int run_rank(const Scenario& scenario, const std::vector<std::string>& ports) {
@@ -380,32 +418,58 @@ std::string free_port() {
   return std::to_string(ntohs(address.sin_port));
 }
 
+std::string text_of(const std::vector<int32_t>& nodes) {
+  std::string text;
+  for (const int32_t ranks : nodes) text += (text.empty() ? "" : ",") + std::to_string(ranks);
+  return text;
+}
+
+// A context takes as many channels as it may have connections, of some 128 that an MPS server has for its clients: with
+// 32 connections each the fourth client is refused as if memory had run out.
+constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS=8";
+
+std::vector<std::string> variables_of(const Scenario& scenario) {
+  const int32_t ranks = scenario.ranks(), wire_sms = scenario.has_wire() ? (ranks + 1) / 2 * 2 : 0;
+  return {"TILEWIRE_DEVICE=cuda", "TILEWIRE_CUDA_DEVICE=0",
+          "TILEWIRE_SMS=" + std::to_string((sm_count() - wire_sms) / ranks / 2 * 2),
+          "TILEWIRE_LAYOUT=" + text_of(scenario.nodes), "TILEWIRE_ARENA_INITIAL_BYTES=2MiB",
+          // A rank's share of a card of 400 Gbit/s.
+          "TILEWIRE_EMULATED_BANDWIDTH_GBPS=" + std::to_string(400 / ranks),
+          std::string("TILEWIRE_EMULATED_PERSONALITY=") + scenario.personality, kConnections,
+          "TILEWIRE_SECRET=only the ranks of this test", std::string("CUDA_MODULE_LOADING=") + scenario.loading};
+}
+
 void run_scenario(const Scenario& scenario, std::vector<std::string> variables) {
-  std::printf("%s, %d ranks\n", scenario.name, scenario.ranks);
+  std::printf("%s, %d ranks\n", scenario.name, scenario.ranks());
   std::fflush(stdout);
   const auto begin = Clock::now();
   std::vector<std::string> words{"/proc/self/exe", "rank", scenario.name};
   for (size_t life = 0; life < scenario.lives.size(); ++life) words.push_back(free_port());
-  const int32_t sms = sm_count() / scenario.ranks / 2 * 2;
-  for (const std::string& v :
-       {std::string("TILEWIRE_DEVICE=cuda"), std::string("TILEWIRE_CUDA_DEVICE=0"),
-        "TILEWIRE_SMS=" + std::to_string(sms), "TILEWIRE_WORLD_SIZE=" + std::to_string(scenario.ranks),
-        std::string("TILEWIRE_ARENA_INITIAL_BYTES=2MiB"), std::string("CUDA_DEVICE_MAX_CONNECTIONS=32"),
-        std::string("TILEWIRE_SECRET=only the ranks of this test"),
-        std::string("CUDA_MODULE_LOADING=") + scenario.loading}) {
-    variables.push_back(v);
+  for (const std::string& v : variables_of(scenario)) variables.push_back(v);
+  std::optional<WireProcess> wire;
+  if (scenario.has_wire()) {
+    wire.emplace(TILEWIRE_WIRE_PROGRAM, variables);
+    variables.push_back(wire->variable());
+    variables.push_back(std::string(kWirePid) + "=" + std::to_string(wire->pid()));
   }
+  variables.push_back("TILEWIRE_WORLD_SIZE=" + std::to_string(scenario.ranks()));
   std::vector<SpawnedProgram> ranks;
-  for (int32_t r = 0; r < scenario.ranks; ++r) {
+  for (int32_t r = 0; r < scenario.ranks(); ++r) {
     std::vector<std::string> own = variables;
     own.push_back("TILEWIRE_RANK=" + std::to_string(r));
     ranks.emplace_back(words, own);
   }
-  for (int32_t r = 0; r < scenario.ranks; ++r) {
-    const bool is_killed = scenario.kills_last_rank && r + 1 == scenario.ranks;
+  for (int32_t r = 0; r < scenario.ranks(); ++r) {
+    const bool is_killed = scenario.kills_last_rank && r + 1 == scenario.ranks();
     const int end = ranks[static_cast<size_t>(r)].wait(std::chrono::seconds(kRankLimitS + 5));
     expect(end == (is_killed ? -SIGKILL : 0),
            std::string(scenario.name) + ": rank " + std::to_string(r) + " ended with " + std::to_string(end));
+  }
+  if (wire) {
+    const int end = wire->end();
+    std::printf("  the wire ended with %d\n", end);
+    // What a kill does to the other clients of a daemon may be the wire's end too.
+    expect(end == (scenario.kills_wire ? -SIGKILL : 0) || scenario.kills_last_rank, "the wire ends well");
   }
   std::printf("  took %.1f s\n", ms_since(begin) / 1e3);
   std::fflush(stdout);
@@ -418,8 +482,9 @@ int run_all(const std::string& part) {
   std::unique_ptr<MpsDaemon> daemon;
   for (const Scenario& scenario : scenarios()) {
     if (std::string(scenario.name).find(part) == std::string::npos) continue;
-    if (scenario.kills_last_rank && has_own_mps) continue;
-    if (scenario.kills_last_rank) daemon.reset();  // what a kill does to a daemon's other clients stays with this one
+    if (scenario.kills() && has_own_mps) continue;
+    if (scenario.ranks() > 1 && !has_own_mps && control.empty()) continue;
+    if (scenario.kills()) daemon.reset();  // what a kill does to a daemon's other clients stays with this one
     if (!daemon && !control.empty()) daemon = std::make_unique<MpsDaemon>(control);
     run_scenario(scenario, daemon ? daemon->environment() : std::vector<std::string>());
   }

@@ -20,8 +20,9 @@ namespace tilewire {
 
 class SpawnedProgram {
  public:
-  // `variables`: NAME=value, in place of those of this process. `input`: what it reads, -1 for that of this process.
-  SpawnedProgram(std::vector<std::string> words, std::vector<std::string> variables, int input = -1) {
+  // `variables`: NAME=value, in place of those of this process. `input`, `output`: what it reads and writes, -1 for those
+  // of this process.
+  SpawnedProgram(std::vector<std::string> words, std::vector<std::string> variables, int input = -1, int output = -1) {
     std::vector<char*> args, env;
     for (std::string& word : words) args.push_back(word.data());
     args.push_back(nullptr);
@@ -37,6 +38,7 @@ class SpawnedProgram {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     if (input >= 0) posix_spawn_file_actions_adddup2(&actions, input, 0);
+    if (output >= 0) posix_spawn_file_actions_adddup2(&actions, output, 1);
     const int result = posix_spawn(&pid_, args[0], &actions, nullptr, args.data(), env.data());
     posix_spawn_file_actions_destroy(&actions);
     if (result != 0) throw std::runtime_error(words[0] + ": " + std::strerror(result));
@@ -47,6 +49,7 @@ class SpawnedProgram {
   SpawnedProgram(SpawnedProgram&& other) noexcept : pid_(other.pid_) { other.pid_ = -1; }
   SpawnedProgram& operator=(SpawnedProgram&&) = delete;
 
+  pid_t pid() const { return pid_; }
   // The exit status, or minus the signal. What runs longer than `limit` is killed.
   int wait(std::chrono::milliseconds limit) {
     const auto end = std::chrono::steady_clock::now() + limit;
