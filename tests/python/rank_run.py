@@ -1,10 +1,12 @@
 """Runs a function of `rank_programs` on every rank of a small cluster of processes and gives what each returned.
 
-`python rank_run.py PROGRAM FOLDER ARGUMENTS...` is one rank. Start-up costs a second or so: so a program checks a lot.
+PROGRAM may also be MODULE:FUNCTION. `python rank_run.py PROGRAM FOLDER ARGUMENTS...` is one rank. Start-up costs a
+second or so: so a program checks a lot.
 """
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -66,10 +68,9 @@ def run_ranks(
 
 
 def main() -> None:
-    import rank_programs
-
     program, folder, *arguments = sys.argv[1:]
-    result = getattr(rank_programs, program)(*arguments)
+    module, _, function = program.rpartition(":")
+    result = getattr(importlib.import_module(module or "rank_programs"), function)(*arguments)
     Path(folder, f"{program}.{os.environ['TILEWIRE_RANK']}.json").write_text(json.dumps(result))
 
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tilewire import _core
-from tilewire.errors import Error, InvalidArgument, ResourceError
+from tilewire.errors import InvalidArgument, ResourceError
 from tilewire.gpu import dlpack_arrays
 from tilewire.gpu.imported import any_library, libraries, library_of
 from tilewire.gpu.library import GpuLibrary
@@ -75,7 +75,7 @@ class GpuMemory:
             dtype = dtype if dtype == self._dtype else "fp32"
             for i, view in enumerate(views):
                 if view is not None and (view.dtype != dtype or (view.shape[0] > 1 and view.strides[0] != 1)):
-                    views[i] = self._converted(bias[i], view, dtype)
+                    views[i] = self._converted(bias[i], view, dtype, names[i])
             return views, dtype
 
     def outputs(self, out: Sequence[Any], names: Sequence[str]) -> list[GpuView]:
@@ -85,18 +85,8 @@ class GpuMemory:
     def new_like(self, example: Any, shape: tuple[int, int], dtype: str, name: str) -> Any:
         library = library_of(example) or any_library("results")
         rows, cols = shape
-        wide = (rows, padded(cols, dtype))
-        try:
-            made = library.new(wide, dtype, self.gpu)
-        except Error:
-            raise
-        except Exception as error:  # each library has its own for this
-            raise ResourceError(
-                f"{name} does not fit into memory",
-                values=f"{list(wide)} of {dtype} on cuda:{self.gpu}, {math.prod(wide) * ITEM_BYTES[dtype]} bytes",
-                advice=str(error).partition("\n")[0],
-            ) from error
-        return made if wide == shape else made[:, :cols]
+        made = self._new(library, (rows, padded(cols, dtype)), dtype, name)
+        return made if made.shape[1] == cols else made[:, :cols]
 
     def view_result(self, x: Any, name: str) -> GpuView:
         """What `new_like` gave."""
@@ -221,6 +211,16 @@ class GpuMemory:
             for library, to, made in self._detours:
                 library.fill(to, made)
 
+    def _new(self, library: GpuLibrary, shape: tuple[int, int], dtype: str, name: str) -> Any:
+        try:
+            return library.new(shape, dtype, self.gpu)
+        except Exception as error:  # each library has its own for this
+            raise ResourceError(
+                f"{name} does not fit into memory",
+                values=f"{list(shape)} of {dtype} on cuda:{self.gpu}, {math.prod(shape) * ITEM_BYTES[dtype]} bytes",
+                advice=str(error).partition("\n")[0],
+            ) from error
+
     def _copied(self, x: Any, view: GpuView, name: str, as_n_major: bool) -> GpuView:
         """A copy that a kernel can follow, in memory that goes back to the stream's when the call is in it."""
         rows, cols = view.shape
@@ -229,17 +229,17 @@ class GpuMemory:
         library, x = self._of_a_library(x)
         _warn_of_copy(name, view)
         if as_n_major:
-            made = library.new((rows, padded(cols, view.dtype)), view.dtype, self.gpu)[:, :cols]
+            made = self._new(library, (rows, padded(cols, view.dtype)), view.dtype, name)[:, :cols]
         else:
-            made = library.new((cols, padded(rows, view.dtype)), view.dtype, self.gpu)[:, :rows].T
+            made = self._new(library, (cols, padded(rows, view.dtype)), view.dtype, name)[:, :rows].T
         library.fill(made, x)
         return library.view(made, name)
 
-    def _converted(self, x: Any, view: GpuView, dtype: str) -> GpuView:
+    def _converted(self, x: Any, view: GpuView, dtype: str, name: str) -> GpuView:
         library, x = self._of_a_library(x)
-        made = library.new((1, view.shape[0]), dtype, self.gpu)[0]
+        made = self._new(library, (1, view.shape[0]), dtype, name)[0]
         library.fill(made, x)
-        return library.view(made, "bias")
+        return library.view(made, name)
 
     def _of_a_library(self, x: Any) -> tuple[GpuLibrary, Any]:
         library = library_of(x)
