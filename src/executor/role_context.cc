@@ -9,6 +9,12 @@
 #include "schedule/word_text.h"
 
 namespace tilewire {
+namespace {
+
+// For which a wait that has expired lets those speak who know of an absent rank.
+constexpr std::chrono::nanoseconds kMostGrace = std::chrono::seconds(2);
+
+}  // namespace
 
 TestDelay test_delay(const Session& session, const CallSite& site, RoleName role) {
   const auto number = static_cast<int32_t>(hash64(fmt::format("{} {}", role.name, role.worker)) & 0x7fffffff);
@@ -83,16 +89,43 @@ void RoleContext::post(Ring ring, const Command& command) {
   if (result != WaitResult::ready) leave(result, text());
 }
 
-// The words of one role that has waited too long, for all ranks to read.
+// The words of one role that has waited too long, for all ranks to read. A role may wait for another one that waits in
+// turn; so whoever misses a rank speaks first, and the others only when nobody has.
 void RoleContext::leave(WaitResult result, const std::string& waiting_for) {
   if (result == WaitResult::deadline) {
+    const std::string absent = text_of_absent();
+    if (absent.empty()) await_abort(std::min(session_.wait_options().deadline / 4, kMostGrace));
     session_.control().send_abort(
         ErrorKind::deadline,
-        fmt::format("rank {} waited {:.3g} s for {} [{}, call {}, epoch {}, role {} {}]", session_.rank().value,
-                    std::chrono::duration<double>(session_.wait_options().deadline).count(), waiting_for, site_.op,
-                    site_.attempt, site_.epoch, role_.name, role_.worker));
+        fmt::format("rank {} waited {:.3g} s for {}{} [{}, call {}, epoch {}, role {} {}]", session_.rank().value,
+                    std::chrono::duration<double>(session_.wait_options().deadline).count(), waiting_for, absent,
+                    site_.op, site_.attempt, site_.epoch, role_.name, role_.worker));
   }
   throw CallAborted{};
+}
+
+// "; rank 3 has not begun the call" of the ranks that end calls with this one, or "".
+std::string RoleContext::text_of_absent() const {
+  const FlagLayout& flags = session_.arena().layout().flags;
+  const CallFrame frame = session_.frame(site_.epoch);
+  std::string ranks;
+  int count = 0;
+  MemberCursor members;
+  for (Rank p; members.next(frame, p);) {
+    if (is_ready({flags.begun(p), 0})) continue;
+    ranks += fmt::format("{}{}", count++ == 0 ? "" : ", ", p.value);
+  }
+  if (count == 0) return "";
+  return fmt::format("; rank{} {} {} not begun the call", count == 1 ? "" : "s", ranks, count == 1 ? "has" : "have");
+}
+
+void RoleContext::await_abort(std::chrono::nanoseconds most) {
+  WaitOptions options = session_.wait_options();
+  options.deadline = most;
+  options.report_every = most;
+  HostWaiter waiter(session_.arena().base(), options);
+  const WaitResult result = waiter.wait([] { return false; }, [] { return std::string("news of an absent rank"); });
+  if (result == WaitResult::aborted) throw CallAborted{};
 }
 
 std::string RoleContext::text_of(Need need) const {

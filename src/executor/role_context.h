@@ -77,6 +77,8 @@ class RoleContext {
  private:
   std::byte* half(std::byte* base) const { return base + session_.arena().layout().half_offset(site_.epoch); }
   [[noreturn]] void leave(WaitResult result, const std::string& waiting_for);
+  std::string text_of_absent() const;
+  void await_abort(std::chrono::nanoseconds most);
   void check_record(Rank peer);
   std::string text_of(Need need) const;
 
