@@ -22,6 +22,7 @@ namespace tilewire {
 constexpr Cursors thread_cursors(const AgentPlace& place) {
   Cursors cursors = place.has_cursors ? place.cursors : Cursors{};
   if (place.reads_own_writes) cursors.load_ahead = 0;
+  cursors.load_ahead = std::min(cursors.load_ahead, place.most_load_ahead);
   return cursors;
 }
 

@@ -8,7 +8,7 @@
 //     RankModel(const Schedule&, const Choice&, const Problem&)
 //   Choice has `workers`, its number of compute workers
 //   Tables(const Problem&, const Choice&, const PlanContext&), Schedule Tables::schedule(Epoch) const
-//   check_plan(choice, problem, context) beside its Choice, which throws where the plan cannot be
+//   check_choice(choice, problem, context) beside its Choice, which throws where the plan cannot be
 // and for predictions, a function beside its Problem that calls simulate_op() (api/plan_query.h: SimulatedOp):
 //   TimedReport simulate(const Problem&, const Choice&, const TopologyTables&, const PlanContext&, bool keeps_trace)
 #pragma once
@@ -35,7 +35,7 @@ concept SimulatedModel = requires(const typename Model::Problem& problem, const 
                                   const PlanContext& context, const Model& model) {
   { Model::kFamilyNames } -> std::convertible_to<const char* const*>;
   { choice.workers } -> std::convertible_to<int32_t>;
-  check_plan(choice, problem, context);
+  check_choice(choice, problem, context);
   { tables.schedule(Epoch{}) } -> std::same_as<typename Model::Schedule>;
   { model.tiles() } -> std::convertible_to<int64_t>;
   { model.user_inputs() } -> std::same_as<std::vector<UserInput>>;
@@ -61,24 +61,30 @@ class OpSimulation {
 
   // `choices` holds one plan for all ranks or one for each. `change`, where given, is called with each rank's schedule
   // before its roles are made: for what a plan does not say, such as an input that lies in the user area. Throws as
-  // check_plan() does.
+  // check_choice() does.
   template <SimulatedModel Model>
   void add_call(const typename Model::Problem& problem, const std::vector<typename Model::Choice>& choices,
                 const Machine& machine = {}, const std::function<void(typename Model::Schedule&)>& change = {}) {
+    for (int32_t r = 0; r < program_.ranks(); ++r) {
+      const auto& choice = choice_of(choices, r);
+      check_choice(choice, problem, context_of(r, machine, choice.workers));
+    }
+    add_checked_call<Model>(problem, choices, machine, change);
+  }
+  // The same for plans that are known to be possible.
+  template <class Model>
+  void add_checked_call(const typename Model::Problem& problem, const std::vector<typename Model::Choice>& choices,
+                        const Machine& machine = {},
+                        const std::function<void(typename Model::Schedule&)>& change = {}) {
     const auto kept = std::make_shared<CallParts<Model>>();
     kept_.push_back(kept);
     const Epoch epoch = program_.epoch(static_cast<int32_t>(program_.calls.size()));
     SimCall& call = program_.add_call();
     call.name_families(Model::kFamilyNames);
     for (int32_t r = 0; r < program_.ranks(); ++r) {
-      const auto& choice = choices.size() == 1 ? choices[0] : choices[static_cast<size_t>(r)];
-      const PlanContext context{.topology = program_.topology.view(),
-                                .me = Rank{r},
-                                .arena = program_.arena,
-                                .machine = machine,
-                                .workers = choice.workers};
-      check_plan(choice, problem, context);
-      typename Model::Schedule schedule = kept->tables.emplace_back(problem, choice, context).schedule(epoch);
+      const auto& choice = choice_of(choices, r);
+      typename Model::Schedule schedule =
+          kept->tables.emplace_back(problem, choice, context_of(r, machine, choice.workers)).schedule(epoch);
       if (change) change(schedule);
       add_rank(call, kept->models.emplace_back(schedule, choice, problem));
     }
@@ -93,6 +99,18 @@ class OpSimulation {
     std::deque<typename Model::Tables> tables;
     std::deque<Model> models;
   };
+
+  template <class Choice>
+  static const Choice& choice_of(const std::vector<Choice>& choices, int32_t rank) {
+    return choices.size() == 1 ? choices[0] : choices[static_cast<size_t>(rank)];
+  }
+  PlanContext context_of(int32_t rank, const Machine& machine, int32_t workers) const {
+    return {.topology = program_.topology.view(),
+            .me = Rank{rank},
+            .arena = program_.arena,
+            .machine = machine,
+            .workers = workers};
+  }
 
   SimProgram program_;
   std::vector<std::shared_ptr<void>> kept_;

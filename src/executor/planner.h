@@ -81,16 +81,22 @@ PlanOf<typename Planner::Choice> best_plan(Planner planner) {
   return plan;
 }
 
-// A plan for a choice that the caller gives. Throws Error(invalid_argument) naming the number that cannot be, and
-// Error(resource) when it needs more memory than is reserved.
+// Throws for a choice that cannot be: Error(invalid_argument) naming the number, and Error(resource) when it needs more
+// memory than is reserved.
 template <class Planner>
-PlanOf<typename Planner::Choice> given_plan(Planner planner, const typename Planner::Choice& choice) {
+void check_given(const Planner& planner, const typename Planner::Choice& choice) {
   std::string reason = out_of_range_text(choice);
   if (reason.empty()) {
     check_reserve(Planner::kName, planner.problem().text(), planner.half_bytes(choice), planner.context());
     reason = planner.reason_against(choice);
   }
   if (!reason.empty()) refuse_given_plan(Planner::kName, planner.problem().text(), std::move(reason));
+}
+
+// A plan for a choice that the caller gives. Throws as check_given() does.
+template <class Planner>
+PlanOf<typename Planner::Choice> given_plan(Planner planner, const typename Planner::Choice& choice) {
+  check_given(planner, choice);
   PlanOf<typename Planner::Choice> plan = priced_plan(planner, choice);
   plan.candidates.push_back({choice, plan.predicted_s, choice.text(), "given"});
   return plan;

@@ -39,7 +39,7 @@ class Dice {
 // Calls of an op of random shapes, plans and options, for sequences in the simulator and for soaks on thread ranks.
 // Each op specialises it in ops/<op>/random_calls.h, with
 //   static void add(OpSimulation&, Dice&)              one more call, on the arena of small_arena()
-//   static TestCall call(int32_t ranks, Dice&)         a call that OpTestTraits<Op>::Checker(call, rank) makes; its plan
+//   static TestCall call(const Layout&, Dice&)         a call that OpTestTraits<Op>::Checker(call, rank) makes; its plan
 //                                                      keeps to the options of test_options()
 // Both with what is easily forgotten: zero rows, data that nobody reads, calls that move nothing, another plan on each
 // rank where that may be.

@@ -31,7 +31,7 @@ struct Choice {
   // A fault: slices are handed over once those of the call before are summed, as if that call were one of this op.
   bool trusts_last_call = false;
 };
-inline void check_plan(const Choice&, const Problem&, const PlanContext&) {}
+inline void check_choice(const Choice&, const Problem&, const PlanContext&) {}
 
 struct Schedule {
   CallFrame frame;

@@ -4,9 +4,10 @@
 
 #include "executor/op_call.h"
 #include "ops/ag_gemm/ag_gemm.h"
+#include "ops/gemm_rs/gemm_rs.h"
 
 namespace tilewire {
 
-using Ops = OpTypes<ag_gemm::Op>;
+using Ops = OpTypes<ag_gemm::Op, gemm_rs::Op>;
 
 }  // namespace tilewire

@@ -33,7 +33,8 @@ struct AgentPlace {
   int32_t ring = -1;         // the command ring that it fills, -1 without one
   bool has_cursors = false;  // waits ahead and publishes behind by `cursors`
   Cursors cursors{};
-  bool reads_own_writes = false;  // reads what earlier work of its own wrote, so it cannot load ahead at all
+  bool reads_own_writes = false;        // reads what earlier work of its own wrote, so it cannot load ahead at all
+  int32_t most_load_ahead = INT32_MAX;  // as far as a window that it waits for lets it
 };
 
 // What the call roles need to know; the same for all ops of a communicator.

@@ -21,8 +21,8 @@ namespace {
 using SceneCall = std::function<void(OpObjects<Ops>&, Rank)>;
 
 template <class Op>
-SceneCall random_call(int32_t ranks, Dice& dice) {
-  return [call = OpRandomCalls<Op>::call(ranks, dice)](OpObjects<Ops>& ops, Rank rank) {
+SceneCall random_call(const Layout& layout, Dice& dice) {
+  return [call = OpRandomCalls<Op>::call(layout, dice)](OpObjects<Ops>& ops, Rank rank) {
     typename OpTestTraits<Op>::Checker checker(call, rank.value);
     ops.get<Op>().run(checker.arguments());
     checker.check();
@@ -30,9 +30,9 @@ SceneCall random_call(int32_t ranks, Dice& dice) {
 }
 
 template <class... Op>
-SceneCall random_call_of(OpTypes<Op...>, int32_t ranks, Dice& dice) {
-  const std::vector<SceneCall (*)(int32_t, Dice&)> makers = {&random_call<Op>...};
-  return dice.pick(makers)(ranks, dice);
+SceneCall random_call_of(OpTypes<Op...>, const Layout& layout, Dice& dice) {
+  const std::vector<SceneCall (*)(const Layout&, Dice&)> makers = {&random_call<Op>...};
+  return dice.pick(makers)(layout, dice);
 }
 
 // What one seed stands for.
@@ -42,7 +42,7 @@ class Scene {
     layout_ = dice_.pick<Layout>({{2, 2}, {1, 1}, {2, 1}, {3, 1}, {2, 3}, {1, 1, 2}, {4}, {1, 2, 1, 1}});
     make_options();
     const int64_t calls = 3 + dice_.below(8);
-    for (int64_t i = 0; i < calls; ++i) calls_.push_back(random_call_of(Ops{}, ranks_of(layout_), dice_));
+    for (int64_t i = 0; i < calls; ++i) calls_.push_back(random_call_of(Ops{}, layout_, dice_));
   }
 
   void run() const {

@@ -135,6 +135,10 @@ Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanCont
   return given_plan(Planner(problem, context), choice);
 }
 
+void check_choice(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
+  check_given(Planner(problem, context), choice);
+}
+
 namespace {
 
 int32_t row_blocks_of(const Problem& problem, int32_t tile_rows) {

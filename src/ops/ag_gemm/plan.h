@@ -60,6 +60,8 @@ Plan make_plan(const Problem& problem, const PlanContext& context);
 // A plan for a choice that the caller gives. Throws as make_plan() does, and Error(invalid_argument) naming the number
 // that cannot be.
 Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context);
+// Throws what check_plan() throws, without working out what the plan costs.
+void check_choice(const PlanChoice& choice, const Problem& problem, const PlanContext& context);
 
 std::string to_json(const PlanChoice& choice);
 

@@ -34,9 +34,9 @@ struct OpRandomCalls<ag_gemm::Op> {
     });
   }
 
-  static ag_gemm::TestCall call(int32_t ranks, Dice& dice) {
+  static ag_gemm::TestCall call(const Layout& layout, Dice& dice) {
     ag_gemm::TestCall call;
-    for (int32_t r = 0; r < ranks; ++r) call.rows.push_back(dice.one_in(3) ? 0 : dice.below(90));
+    for (int32_t r = 0; r < ranks_of(layout); ++r) call.rows.push_back(dice.one_in(3) ? 0 : dice.below(90));
     call.k = dice.one_in(8) ? 0 : dice.below(80);
     const int64_t weights = dice.one_in(4) ? 1 + dice.below(3) : 1;
     for (int64_t w = 0; w < weights; ++w) call.cols.push_back(dice.one_in(8) ? 0 : dice.below(48));

@@ -17,6 +17,7 @@ Cursors distances(const AgentPlace& place, SimDistance distance) {
   if (distance == SimDistance::one) c = {1, 1};
   if (distance == SimDistance::maximum) c = {kFar, kFar};
   if (place.reads_own_writes) c.load_ahead = 0;
+  c.load_ahead = std::min(c.load_ahead, place.most_load_ahead);
   return c;
 }
 

@@ -1,0 +1,59 @@
+// The call: GEMM+ReduceScatter on the ranks of a communicator.
+#pragma once
+
+#include <tilewire/call.h>
+#include <tilewire/matrix.h>
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "executor/op_call.h"
+#include "executor/planned_op.h"
+#include "executor/weighted_matmul.h"
+#include "ops/gemm_rs/host_executor.h"
+#include "ops/gemm_rs/plan.h"
+#include "ops/gemm_rs/problem.h"
+
+namespace tilewire::gemm_rs {
+
+struct Arguments : MatmulOperands {
+  std::optional<MatrixView> residual;  // [own rows, N], any strides and dtype
+  DataType out_dtype = DataType::bf16;
+  std::optional<DataType> wire_dtype;  // empty: that of a
+  RowCounts rows;                      // of the result: a list, or `same`: dealt out evenly
+  std::string plan_json;               // empty: the planner chooses
+  ChunkStandIn stand_in;               // for tests and benchmarks
+
+  // Called before anything is sent: gives memory for the result, [own rows, N]. What it throws refuses the call;
+  // std::bad_alloc and std::length_error become Error(resource).
+  std::function<MatrixView(const Problem&)> make_results;
+};
+
+// What is particular to this op about a call; the rest is OpCalls' (see executor/op_call.h for the members) and
+// PlannedOp's.
+struct Op : PlannedOp<Problem, PlanChoice, ScheduleTables> {
+  using Schedule = gemm_rs::Schedule;
+  using Arguments = gemm_rs::Arguments;
+  using Operands = HostOperands;
+
+  static constexpr const char* kName = kCallName;
+  static constexpr const char* kMismatchAdvice =
+      "bring the same number of rows on all ranks, and pass the same rows= on all of them, or on none\n"
+      "N =: bring the same number of columns on all ranks\n"
+      "over: pass the same wire_dtype= on all ranks\n"
+      "chunk_: pass the same plan= on all ranks, or on none\n"
+      "window: pass the same plan= on all ranks, or on none";
+  static void check(const Arguments& arguments, Session& session);
+  static Problem make_problem(const Arguments& arguments, Session& session, CountExchange& counts);
+  static Operands make_operands(const Arguments& arguments, const Problem& problem, Rank me);
+  static Schedule make_schedule(const Tables& tables, Epoch epoch, const Arguments& arguments, Session& session);
+  static Call::Program program(const Schedule& schedule, const Plan& plan, const Operands& operands,
+                               const Arguments& arguments);
+  static CallReport report(const Schedule& schedule);
+};
+
+// The calls of one communicator.
+using Operation = OpCalls<Op>;
+
+}  // namespace tilewire::gemm_rs

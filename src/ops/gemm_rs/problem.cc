@@ -1,0 +1,26 @@
+#include "ops/gemm_rs/problem.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "executor/weighted_matmul.h"
+
+namespace tilewire::gemm_rs {
+
+int64_t Problem::total_rows() const { return sum_of(rows); }
+
+int64_t Problem::result_bytes(Rank of) const { return rows[static_cast<size_t>(of.value)] * n * size_bytes(out_dtype); }
+
+void Problem::validate() const {
+  check_sizes(kCallName, {.rows = rows, .k = k, .cols = {n}, .element_bytes = size_bytes(DataType::fp32)});
+}
+
+std::string Problem::agreed_text() const {
+  return fmt::format("{} of the result, N = {}, {} over {}", rows_text(rows), n, to_string(dtype),
+                     to_string(wire_dtype));
+}
+
+std::string Problem::text() const { return fmt::format("{}, K = {} -> {}", agreed_text(), k, to_string(out_dtype)); }
+
+}  // namespace tilewire::gemm_rs

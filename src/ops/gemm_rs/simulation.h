@@ -1,0 +1,16 @@
+// Calls of GEMM+ReduceScatter on every rank, in the simulator.
+#pragma once
+
+#include "executor/op_simulation.h"
+#include "ops/gemm_rs/model.h"
+
+namespace tilewire::gemm_rs {
+
+// Predicted by walking the roles of all ranks on a clock. Ranks other than context.me are taken to have its K.
+TimedReport simulate(const Problem& problem, const PlanChoice& choice, const TopologyTables& topology,
+                     const PlanContext& context, bool keeps_trace);
+
+// The same of a choice that check_choice() has passed, for the planner: seconds alone.
+double walked_s(const Problem& problem, const PlanChoice& choice, const PlanContext& context);
+
+}  // namespace tilewire::gemm_rs

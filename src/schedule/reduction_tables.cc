@@ -1,0 +1,124 @@
+#include "schedule/reduction_tables.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/bytes.h"
+
+namespace tilewire {
+namespace {
+
+// The roles on the way of a chunk, which have the window together: what one waits ahead the others cannot.
+constexpr int32_t kRolesOnTheWay = 4;
+
+// The owners of which local rank `local` of node `here` is the rail partner, in the order in which their chunks go in a
+// round: the farthest node first, the own one last.
+std::vector<Rank> owners_on_rail(const Topology& t, Node here, int32_t local) {
+  std::vector<Rank> owners;
+  const int32_t width = t.ranks_on(here);
+  for (int32_t i = t.nodes - 1; i >= 0; --i) {
+    const Node n = i == 0 ? here : t.other_node(here, i - 1);
+    for (int32_t l = local; l < t.ranks_on(n); l += width) owners.push_back(t.rank_at(n, LocalRank{l}));
+  }
+  return owners;
+}
+
+// The owners in the order in which a rank computes a round for them: by nodes as above; on each node it begins with the
+// rail behind its own, so that no rail partner gets chunks from all ranks of the node at once. On each rail the order is
+// that of owners_on_rail().
+std::vector<Rank> owners_in_round(const Topology& t, Rank me) {
+  std::vector<Rank> owners;
+  const Node here = t.node(me);
+  const int32_t width = t.ranks_on(here);
+  for (int32_t i = t.nodes - 1; i >= 0; --i) {
+    const Node n = i == 0 ? here : t.other_node(here, i - 1);
+    for (int32_t peer = 1; peer <= width; ++peer) {
+      for (int32_t l = (t.local(me).value + peer) % width; l < t.ranks_on(n); l += width) {
+        owners.push_back(t.rank_at(n, LocalRank{l}));
+      }
+    }
+  }
+  return owners;
+}
+
+// Chunk j of each owner, then chunk j + 1; and how many chunks the shortest round has.
+int32_t fill_rounds(const ReductionMap& map, const std::vector<Rank>& owners, std::vector<int32_t>& order) {
+  int32_t fewest = std::numeric_limits<int32_t>::max();
+  for (int32_t round = 0;; ++round) {
+    const size_t before = order.size();
+    for (const Rank owner : owners) {
+      if (round < map.chunks_of(owner)) order.push_back(map.global({owner, Chunk{round}}));
+    }
+    if (order.size() == before) break;
+    fewest = std::min(fewest, static_cast<int32_t>(order.size() - before));
+  }
+  return order.empty() ? 1 : fewest;
+}
+
+}  // namespace
+
+ReductionNeeds reduction_needs(const Topology& t, const ReductionCut& cut) {
+  const int64_t col_blocks = div_up(cut.cols, cut.chunk_cols);
+  const auto chunks_of = [&](Rank owner) {
+    return checked_mul(div_up(cut.rows[static_cast<size_t>(owner.value)], cut.chunk_rows), col_blocks);
+  };
+  const auto slots_of = [&](Rank owner) {
+    return cut.window > 0 ? std::min(cut.window, chunks_of(owner)) : chunks_of(owner);
+  };
+  ReductionNeeds most;
+  for (int32_t r = 0; r < t.ranks; ++r) {
+    const Node here = t.node(Rank{r});
+    int64_t slots = 0, chunks = 0;
+    for (const Rank owner : owners_on_rail(t, here, t.local(Rank{r}).value)) {
+      slots = checked_add(slots, slots_of(owner));
+      chunks = checked_add(chunks, chunks_of(owner));
+    }
+    most.partial_slots = std::max(most.partial_slots, checked_mul(slots, t.ranks_on(here)));
+    most.sent_slots = std::max(most.sent_slots, chunks - chunks_of(Rank{r}));
+    most.received_slots = std::max(most.received_slots, checked_mul(slots_of(Rank{r}), t.nodes - 1));
+    most.rail_chunks = std::max(most.rail_chunks, chunks);
+  }
+  return most;
+}
+
+ReductionTables::ReductionTables(const Topology& t, Rank me, const ReductionCut& cut)
+    : blocks_(cut.rows, cut.chunk_rows, cut.cols > 0),
+      rail_chunk_(static_cast<size_t>(t.ranks)),
+      rail_slot_(static_cast<size_t>(t.ranks)) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  map_.blocks = blocks_.view();
+  map_.cols = cut.cols;
+  map_.chunk_cols = cut.chunk_cols;
+  map_.col_blocks = static_cast<int32_t>(div_up(cut.cols, cut.chunk_cols));
+  map_.window = static_cast<int32_t>(cut.window > 0 ? std::min(cut.window, kMost) : kMost);
+  const Node here = t.node(me);
+  for (int32_t l = 0; l < t.ranks_on(here); ++l) {
+    int32_t chunks = 0, slots = 0;
+    for (const Rank owner : owners_on_rail(t, here, l)) {
+      rail_chunk_[static_cast<size_t>(owner.value)] = chunks;
+      rail_slot_[static_cast<size_t>(owner.value)] = slots;
+      chunks += map_.chunks_of(owner);
+      slots += map_.slots_of(owner);
+    }
+    source_slots_.push_back(slots);
+  }
+  std::vector<Rank> rail = owners_on_rail(t, here, t.local(me).value);
+  rail.pop_back();  // this rank itself, whose chunks are sent nowhere
+  map_.fewest_in_round = fill_rounds(map_, owners_in_round(t, me), order_);
+  map_.fewest_on_rail = fill_rounds(map_, rail, rail_order_);
+  map_.rail_chunks = static_cast<int32_t>(rail_order_.size());
+  map_.ahead_rounds = (map_.window - 1) / kRolesOnTheWay;
+}
+
+ReductionMap ReductionTables::view() const {
+  ReductionMap map = map_;
+  map.blocks = blocks_.view();
+  map.rail_chunk = rail_chunk_.data();
+  map.rail_slot = rail_slot_.data();
+  map.source_slots = source_slots_.data();
+  map.order = order_.data();
+  map.rail_order = rail_order_.data();
+  return map;
+}
+
+}  // namespace tilewire
