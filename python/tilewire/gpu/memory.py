@@ -7,6 +7,7 @@ results that are to go to such places. Results of other widths are parts of wide
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -289,9 +290,13 @@ class GpuMemory:
 
 
 def _warn_of_copy(name: str, view: GpuView) -> None:
+    """Once for each place that calls, as Python's warnings go."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "tilewire":
+        level, frame = level + 1, frame.f_back
     warnings.warn(
         f"tilewire: {name} {list(view.shape)} with strides {view.strides} is copied in each such call: a kernel needs "
         "rows that begin at multiples of 16 bytes, and one order for all weights",
         RuntimeWarning,
-        stacklevel=6,
+        stacklevel=level,
     )

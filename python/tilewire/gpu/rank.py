@@ -41,7 +41,7 @@ class GpuRank:
             return
         if len(self._held) >= _MOST_HELD:
             self._core.synchronize()
-        if self._core.is_idle:
-            self._held.clear()
-        else:
+        elif not self._core.is_idle:
             self._held.append(arrays)
+            return
+        self._held.clear()

@@ -1,0 +1,290 @@
+"""Arrays of GPU ranks, up to the compiled core: their library and stream, what is copied, what is refused by name."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fake_torch
+from fake_torch import Foreign, Stream, bfloat16, float16, float32, int8, placed, tensor
+from tilewire import InvalidArgument, ResourceError, Unavailable
+from tilewire.gpu.imported import chosen_gpu
+from tilewire.gpu.memory import GpuMemory
+from tilewire.gpu.rank import GpuRank
+from tilewire.gpu.views import GpuView, is_n_major
+from tilewire.op_calls import Call
+from tilewire.operands import Operands
+
+BF16 = fake_torch._NUMPY[bfloat16]
+
+
+@pytest.fixture
+def torch() -> Iterator[Any]:
+    before = sys.modules.get("torch")
+    yield fake_torch.install()
+    sys.modules.pop("torch")
+    if before is not None:
+        sys.modules["torch"] = before
+
+
+@pytest.fixture
+def rank() -> GpuRank:
+    core: Any = SimpleNamespace(gpu=0, world_size=2, is_idle=False, waits=0)
+    core.synchronize = lambda: setattr(core, "waits", core.waits + 1)
+    return GpuRank(core)
+
+
+class Ran:
+    """In the place of the compiled call: notes what it was given."""
+
+    def __init__(self, operands: Operands, rank: GpuRank, key: Any = "same") -> None:
+        self.call = Call(SimpleNamespace(), operands)
+        self.call.settle("op", key, 2 * operands.a.shape[0])
+        self.streams: list[Any] = []
+        self.asked = self.early = 0
+        operands.memory.run(self.call, self._run)
+
+    def _run(self, arguments: Any, make_results: Callable[[int], Any], stream: int, results: Any = None) -> Any:
+        self.streams.append(stream)
+        self.early += results is not None
+        if results is None:
+            self.asked += 1
+            make_results(2 * self.call.operands.a.shape[0])
+
+
+def operands(rank: GpuRank, a: Any, b: Any, stream: Any = None, **options: Any) -> Operands:
+    return Operands(GpuMemory(rank, a, stream), a, b, **options)
+
+
+def test_tensors_are_taken_where_they_lie(torch: Any, rank: GpuRank) -> None:
+    a, b = tensor((6, 16)), tensor((16, 24))
+    o = operands(rank, a, b)
+    assert (o.a.address, o.a.strides, o.a.dtype) == (a.data_ptr(), (16, 1), "bf16")
+    assert (o.b[0].address, o.b[0].strides) == (b.data_ptr(), (24, 1))
+    o = operands(rank, a[1:3], tensor((24, 16)).T)
+    assert o.a.address == a.data_ptr() + 32 and o.b[0].strides == (1, 16)
+    assert torch.allocations == [] and torch.fills == []
+
+
+def test_results_are_tensors_of_the_gpu_with_rows_that_a_kernel_can_write(torch: Any, rank: GpuRank) -> None:
+    with pytest.warns(RuntimeWarning, match=r"b\[1\]"):
+        o = operands(rank, tensor((6, 16)), [tensor((16, 24)), tensor((16, 5))])
+    o.make_results(12)
+    wide, narrow = o.result()
+    assert wide.shape == (12, 24) and wide.stride() == (24, 1) and wide.get_device() == 0
+    assert narrow.shape == (12, 5) and narrow.stride() == (8, 1)
+
+
+def test_what_a_kernel_cannot_follow_is_copied_and_told(torch: Any, rank: GpuRank) -> None:
+    a, b = tensor((6, 5)), tensor((5, 7))
+    a.array[...] = np.arange(30).reshape(6, 5)
+    with pytest.warns(RuntimeWarning, match=r"a \[6, 5\].*is copied in each such call") as told:
+        o = operands(rank, a, b)
+    assert {one.filename for one in told} == {__file__}, "the place is that of the caller"
+    assert o.a.address != a.data_ptr() and o.a.strides == (8, 1) and o.a.address % 16 == 0
+    assert (o.a.owner.array == a.array).all()
+    assert o.b[0].strides == (8, 1) and len(torch.allocations) == len(torch.fills) == 2
+    with pytest.warns(RuntimeWarning, match="b "):
+        o = operands(rank, tensor((6, 5))[:1], tensor((7, 5)).T)  # one row needs no pitch
+    assert o.b[0].strides == (1, 8) and o.b[0].shape == (5, 7)
+
+
+def test_misplaced_and_broadcast_operands_are_copied(torch: Any, rank: GpuRank) -> None:
+    good = tensor((8, 16))
+    flat = fake_torch.Tensor(np.broadcast_to(placed((1, 16), BF16), (8, 16)))
+    for a in (good[:, 1:9], flat, good[::-1], good[:, ::2]):
+        with pytest.warns(RuntimeWarning):
+            o = operands(rank, a, tensor((a.shape[1], 8)))
+        assert o.a.owner is not a and o.a.strides[1] == 1 and o.a.strides[0] > 0
+
+
+def test_weights_of_a_list_are_brought_into_one_order(torch: Any, rank: GpuRank) -> None:
+    first, second = tensor((16, 24)), tensor((24, 16)).T
+    none, one = tensor((16, 0)), tensor((16, 1))
+    with pytest.warns(RuntimeWarning):
+        o = operands(rank, tensor((6, 16)), [none, first, second, one])
+    assert [is_n_major(view) for view in o.b] == [True] * 4
+    with pytest.warns(RuntimeWarning):
+        o = operands(rank, tensor((6, 16)), [none, second, first, one])
+    assert [is_n_major(view) for view in o.b] == [False] * 4
+    assert o.b[1].address == second.data_ptr() and o.b[3].address == one.data_ptr()
+
+
+def test_bias_is_taken_as_it_is_or_becomes_fp32(torch: Any, rank: GpuRank) -> None:
+    a, b = tensor((6, 16)), tensor((16, 24))
+    for dtype, kept in ((bfloat16, "bf16"), (float32, "fp32"), (float16, "fp32")):
+        bias = tensor((24,), dtype)
+        o = operands(rank, a, b, bias=bias)
+        assert o._bias_dtype == kept and (o._bias[0].address == bias.data_ptr()) == (dtype is not float16)  # type: ignore[index]
+    o = operands(rank, a, [b, b, b], bias=[tensor((24,), float32), None, tensor((24,), bfloat16)])
+    assert o._bias_dtype == "fp32" and [v and v.dtype for v in o._bias or []] == ["fp32", None, "fp32"]
+    o = operands(rank, a, b, bias=tensor((48,), float32)[::2])
+    assert o._bias[0].strides == (1,)  # type: ignore[index]
+
+
+def test_out_is_written_in_place_unless_a_kernel_would_write_beside_it(torch: Any, rank: GpuRank) -> None:
+    a, b = tensor((6, 16)), tensor((16, 24))
+    out = tensor((12, 24))
+    o = operands(rank, a, b, out=out)
+    Ran(o, rank)
+    assert o.result() is out and o._out_views[0].address == out.data_ptr() and torch.fills == []
+    narrow = tensor((12, 8))[:, :7]
+    o = operands(rank, a, b[:, :7].T.T, out=narrow)
+    view = o._out_views[0]
+    assert view.address != narrow.data_ptr() and view.strides == (8, 1)
+    view.owner.array[...] = 3
+    Ran(o, rank)
+    assert o.result() is narrow and (narrow.array == 3).all() and torch.fills[-1] == 0
+    o = operands(rank, a, b, out=tensor((24, 12)).T)  # the core says why not
+    assert o._out_views[0].strides == (1, 12)
+
+
+def test_the_call_runs_on_the_current_stream_or_the_one_given(torch: Any, rank: GpuRank) -> None:
+    a, b = tensor((6, 16)), tensor((16, 24))
+    ran = Ran(operands(rank, a, b), rank)
+    assert (ran.streams, ran.asked, ran.early) == ([0], 1, 0)
+    with torch.cuda.stream(Stream(77)):
+        assert Ran(operands(rank, a, b), rank).streams == [77]
+    assert torch.recorded == []
+    for given in (
+        Stream(99),
+        99,
+        SimpleNamespace(ptr=99, device_id=-1),
+        SimpleNamespace(__cuda_stream__=lambda: (0, 99)),
+    ):
+        torch.recorded.clear()
+        torch.allocations.clear()
+        ran = Ran(operands(rank, a, b, stream=given), rank)
+        assert ran.streams == [99] and torch.allocations == [99], "results belong to the stream that writes them"
+        assert torch.recorded == [(a, 99), (b, 99)], "inputs of another stream are kept for this one"
+        assert torch.cuda.current == 0
+
+
+def test_a_call_that_was_made_before_has_its_results_early(torch: Any, rank: GpuRank) -> None:
+    a, b = tensor((6, 16)), tensor((16, 24))
+    for key, early in (("one", 0), ("one", 1), ("other", 0), ("one", 1), ("other", 1)):
+        ran = Ran(operands(rank, a, b), rank, key)
+        assert (ran.early, ran.asked) == (early, 1 - early), key
+        assert ran.call.result().shape == (12, 24)
+    assert Ran(operands(rank, a[:4], b), rank, "one").early == 0
+    assert Ran(operands(rank, a, tensor((24, 16)).T), rank, "one").early == 0
+    assert Ran(operands(rank, a, tensor((16, 24))), rank, "one").early == 1
+
+
+@pytest.mark.parametrize(
+    ("stream", "pieces"),
+    [
+        ("side", ["stream is no stream", "stream is a str"]),
+        (True, ["stream is no stream"]),
+        (-1, ["stream is no stream"]),
+        (Stream(5, device=1), ["stream is of another GPU", "cuda:1", "cuda:0"]),
+        (SimpleNamespace(ptr=5, device_id=1), ["stream is of another GPU"]),
+        (SimpleNamespace(__cuda_stream__=lambda: 5), ["stream is no stream"]),
+    ],
+)
+def test_a_stream_that_is_none_is_refused(stream: Any, pieces: list[str], torch: Any, rank: GpuRank) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        operands(rank, tensor((6, 16)), tensor((16, 24)), stream=stream)
+    assert all(piece in str(raised.value) for piece in pieces), raised.value
+
+
+def grown(x: fake_torch.Tensor, **changes: Any) -> fake_torch.Tensor:
+    for name, value in changes.items():
+        setattr(x, name, value)
+    return x
+
+
+A, B = (6, 16), (16, 24)
+REFUSED: dict[str, tuple[Callable[[], tuple[Any, Any, dict[str, Any]]], list[str]]] = {
+    "host tensor": (lambda: (tensor(A, gpu=-1), tensor(B), {}), ["a is not in GPU memory", 'a.to("cuda:0")']),
+    "host weight": (lambda: (tensor(A), tensor(B, gpu=-1), {}), ["b is not in GPU memory", "host memory"]),
+    "other GPU": (lambda: (tensor(A, gpu=1), tensor(B), {}), ["a is on cuda:1", "GPU is cuda:0", "cuda_device=1"]),
+    "weight on another GPU": (lambda: (tensor(A), [tensor(B), tensor(B, gpu=3)], {}), ["b[1] is on cuda:3"]),
+    "out on another GPU": (lambda: (tensor(A), tensor(B), {"out": tensor((12, 24), gpu=1)}), ["out is on cuda:1"]),
+    "bias on the host": (lambda: (tensor(A), tensor(B), {"bias": np.zeros(24, BF16)}), ["bias is not in GPU memory"]),
+    "numpy": (lambda: (np.zeros(A, BF16), tensor(B), {}), ["a is not in GPU memory", "host memory"]),
+    "list": (lambda: ([[1.0]], tensor(B), {}), ["a is no array", "a is a list", "on cuda:0"]),
+    "one dimension": (lambda: (tensor((6,)), tensor(B), {}), ["a has shape [6]", "must have 2"]),
+    "int8": (lambda: (grown(tensor(A), dtype=int8), tensor(B), {}), ["a is torch.int8"]),
+    "sparse": (lambda: (grown(tensor(A), layout="sparse_coo"), tensor(B), {}), ["a is not dense", "a.to_dense()"]),
+    "requires grad": (lambda: (grown(tensor(A), requires_grad=True), tensor(B), {}), ["a requires grad", "a.detach()"]),
+    "[N, K]": (lambda: (tensor(A), tensor((24, 16)), {}), ["looks like a weight stored as [N, K]", "pass b.T"]),
+    "bias length": (lambda: (tensor(A), tensor(B), {"bias": tensor((23,))}), ["bias has 23 values", "24 columns"]),
+    "out by DLPack": (lambda: (tensor(A), tensor(B), {"out": Foreign(placed((12, 24), BF16))}), ["out is read-only"]),
+    "pinned": (lambda: (Foreign(placed(A, BF16), kind=3), tensor(B), {}), ["a is on DLPack device (3, 0)"]),
+    "DLPack, other GPU": (lambda: (Foreign(placed(A, BF16), gpu=2), tensor(B), {}), ["a is on cuda:2"]),
+    "DLPack, fp64": (lambda: (Foreign(placed(A, np.float64), code_bits=(2, 64)), tensor(B), {}), ["a is fp64"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_taken_is_named(name: str, torch: Any, rank: GpuRank) -> None:
+    arguments, pieces = REFUSED[name]
+    a, b, options = arguments()
+    with pytest.raises(InvalidArgument) as raised:
+        operands(rank, a, b, **options)
+    assert all(piece in str(raised.value) for piece in pieces), raised.value
+
+
+def test_memory_that_runs_out_is_an_error_with_the_bytes(torch: Any, rank: GpuRank) -> None:
+    o = operands(rank, tensor(A), tensor(B))
+    with pytest.raises(ResourceError, match=rf"the result does not fit.*{2**40 * 24 * 2} bytes.*CUDA out of memory"):
+        o.make_results(2**40)
+
+
+def test_dlpack_gets_the_stream_and_is_kept_until_the_call_has_ended(torch: Any, rank: GpuRank) -> None:
+    a, b = Foreign(placed(A, BF16)), Foreign(placed((24, 16), BF16).T)
+    with torch.cuda.stream(Stream(77)):
+        o = operands(rank, a, b)
+    assert a.streams == b.streams == [77] and o.b[0].strides == (1, 16) and o.b[0].dtype == "bf16"
+    Ran(o, rank)
+    assert type(o.result()).__name__ == "Tensor"
+    del o
+    assert a.given_back == b.given_back == 0, "the kernel may still read it"
+    rank._core.is_idle = True  # type: ignore[misc]
+    late = Foreign(placed(A, BF16))
+    Ran(operands(rank, late, tensor(B)), rank)
+    assert (a.given_back, b.given_back) == (1, 1)
+    none = operands(rank, Foreign(placed(A, BF16)), tensor(B))
+    assert none.a.owner is not None
+
+
+def test_the_default_stream_has_a_number_of_its_own_in_dlpack(torch: Any, rank: GpuRank) -> None:
+    a = Foreign(placed(A, BF16))
+    operands(rank, a, tensor(B))
+    assert a.streams == [1]
+
+
+def test_dlpack_arrays_do_not_pile_up(torch: Any, rank: GpuRank) -> None:
+    given = [Foreign(placed(A, BF16)) for _ in range(300)]
+    for a in given:
+        Ran(operands(rank, a, tensor(B)), rank)
+    assert rank._core.waits >= 1 and len(rank._held) <= 256  # type: ignore[attr-defined]
+
+
+def test_without_a_library_results_cannot_be_made_and_it_is_said(rank: GpuRank) -> None:
+    if {"torch", "cupy"} & sys.modules.keys():
+        pytest.skip("one is imported")
+    o = operands(rank, Foreign(placed(A, BF16)), Foreign(placed(B, BF16)))
+    with pytest.raises(Unavailable, match="neither torch nor cupy is imported"):
+        o.make_results(12)
+
+
+def test_the_gpu_that_the_program_has_chosen(torch: Any) -> None:
+    torch.cuda.gpu = 3
+    assert chosen_gpu() == 3
+    torch.cuda.is_ready = False  # it would be the first one, for every rank
+    assert chosen_gpu() == -1
+
+
+def test_good_operands_are_taken_without_a_word(torch: Any, rank: GpuRank) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        o = operands(rank, tensor(A), [tensor(B), tensor((16, 0))], bias=[tensor((24,)), None])
+    assert isinstance(o.a, GpuView) and o.out_dtype == "bf16"
