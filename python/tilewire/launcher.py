@@ -20,11 +20,12 @@ import shutil
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
 from tilewire.limits import make_room_for_files, start_error
 from tilewire.rank_processes import RankProcesses, Sink
+from tilewire.virtual_cluster import PERCENTAGE, virtual_cluster
 
 MOST_RANKS = 2**20
 
@@ -38,6 +39,7 @@ class Launch:
     environment: Mapping[str, str] = field(default_factory=dict)  # added to this process's own
     grace_s: float = 3.0
     prefix: bool = True
+    virtual: bool = False  # the ranks share one GPU, see tilewire.virtual_cluster
 
     @property
     def world_size(self) -> int:
@@ -92,9 +94,11 @@ def launch(plan: Launch, out: Sink | None = None, err: Sink | None = None) -> in
     """Runs all ranks to their end. Gives 0, or the exit code of the first rank that failed by itself (128 + signal when
     one killed it), or 128 + signal when this process was asked to end by one. Raises ResourceError, with the limit and
     what is needed, when the system does not let it start so many ranks; then none is left. Raises InvalidArgument,
-    before any rank is started, for a TILEWIRE_* variable that none of them would take."""
+    before any rank is started, for a TILEWIRE_* variable that none of them would take; Unavailable for a virtual
+    cluster that cannot be had here."""
     make_room_for_files(plan.world_size)
     with _reserved_port() as port:
+        secret = secrets.token_hex(32)
         shared = {
             **os.environ,
             "PYTHONUNBUFFERED": "1",
@@ -102,11 +106,14 @@ def launch(plan: Launch, out: Sink | None = None, err: Sink | None = None) -> in
             "TILEWIRE_WORLD_SIZE": str(plan.world_size),
             "TILEWIRE_LAYOUT": ",".join(map(str, plan.layout)),
             "TILEWIRE_RENDEZVOUS": f"127.0.0.1:{port}",
-            "TILEWIRE_SECRET": secrets.token_hex(32),
+            "TILEWIRE_SECRET": secret,
         }
         _check_options(shared)
         ranks = RankProcesses(plan.grace_s, out or sys.stdout, err or sys.stderr)
-        with ranks.signals():
+        with ranks.signals(), _gpu_for(plan, secret, ranks) as variables:
+            shared |= variables
+            if plan.virtual:
+                shared.pop(PERCENTAGE, None)
             try:
                 for rank in range(plan.world_size):
                     prefix = f"[{rank}] " if plan.prefix else ""
@@ -117,6 +124,11 @@ def launch(plan: Launch, out: Sink | None = None, err: Sink | None = None) -> in
                 return ranks.run()
             finally:
                 ranks.end()
+
+
+def _gpu_for(plan: Launch, secret: str, ranks: RankProcesses) -> AbstractContextManager[Mapping[str, str]]:
+    """What the ranks share where they share a GPU, as variables."""
+    return virtual_cluster(plan.layout, secret, ranks.is_asked_to_end) if plan.virtual else nullcontext({})
 
 
 def _check_options(environment: Mapping[str, str]) -> None:

@@ -70,6 +70,9 @@ class RankProcesses:
             self._streams.add(stream)
             self._selector.register(source, selectors.EVENT_READ, stream)
 
+    def is_asked_to_end(self) -> bool:
+        return bool(self._asked)
+
     def run(self) -> int:
         """Gives the exit code of the launch once every rank has ended."""
         while any(process.exit_code() is None for process in self._processes):

@@ -1,4 +1,4 @@
-"""`tilewire run -n 4 --nodes 2 script.py [arguments]`: the embedded launcher."""
+"""`tilewire run -n 4 --nodes 2 script.py [arguments]`: the embedded launcher; `--virtual 2x2` for ranks on one GPU."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from tilewire.cli.numbers import finite
 from tilewire.cli.ranks import Nodes, Ranks
 from tilewire.errors import Error
 from tilewire.launcher import Launch, launch, make_layout, rank_command
+from tilewire.virtual_cluster import virtual_layout
 
 
 def register(app: typer.Typer) -> None:
@@ -30,6 +31,16 @@ def run(
     ranks: Ranks = None,
     nodes: Nodes = None,
     module: Annotated[bool, typer.Option("-m", "--module", help="Run a Python module, as python -m does.")] = False,
+    virtual: Annotated[
+        str | None,
+        typer.Option(
+            "--virtual",
+            show_default=False,
+            metavar="NODESxRANKS",
+            help="The ranks share one GPU, as so many nodes with so many ranks each: 2x2, or 3,1. Needs MPS. In place "
+            "of --ranks and --nodes.",
+        ),
+    ] = None,
     grace: Annotated[
         float, typer.Option("--grace", callback=finite, help="Seconds that ranks get to end by themselves.")
     ] = 3.0,
@@ -38,7 +49,7 @@ def run(
     """Start the ranks of this machine as processes, several nodes' worth if you like, and end them together."""
     try:
         command = rank_command(program, arguments or [], module)
-        plan = Launch(command, make_layout(ranks, nodes), grace_s=grace, prefix=prefix)
+        plan = Launch(command, _layout(ranks, nodes, virtual), grace_s=grace, prefix=prefix, virtual=bool(virtual))
         code = launch(plan)
     except (Error, ValueError, OSError) as error:
         if isinstance(error, BrokenPipeError):
@@ -47,3 +58,11 @@ def run(
             raise typer.Exit(141) from None
         fail(text_of(error))
     raise typer.Exit(code)
+
+
+def _layout(ranks: int | None, nodes: str | None, virtual: str | None) -> list[int]:
+    if virtual is None:
+        return make_layout(ranks, nodes)
+    if ranks is not None or nodes is not None:
+        raise ValueError("--virtual says how many nodes and ranks there are; leave out --ranks and --nodes")
+    return virtual_layout(virtual)
