@@ -48,11 +48,13 @@ nb::dlpack::dtype dlpack_dtype(DataType type) {
 }
 
 // The block `owner` as a C-contiguous array in GPU memory, for libraries that take DLPack; it keeps the block.
-nb::ndarray<> gpu_array(const nb::object& owner, const std::vector<int64_t>& shape, const std::string& dtype) {
+nb::ndarray<nb::array_api> gpu_array(const nb::object& owner, const std::vector<int64_t>& shape,
+                                     const std::string& dtype) {
   const auto& block = nb::cast<const ArenaBlock&>(owner);
   const std::vector<size_t> lengths(shape.begin(), shape.end());
-  return nb::ndarray<>(reinterpret_cast<void*>(block.address()), lengths.size(), lengths.data(), owner, nullptr,
-                       dlpack_dtype(parse_data_type(dtype)), nb::device::cuda::value, block.gpu());
+  return nb::ndarray<nb::array_api>(reinterpret_cast<void*>(block.address()), lengths.size(), lengths.data(), owner,
+                                    nullptr, dlpack_dtype(parse_data_type(dtype)), nb::device::cuda::value,
+                                    block.gpu());
 }
 
 // An array of another library, alive as long as this is.
