@@ -2,11 +2,16 @@
 // in which a call ends early. ag_gemm_gpu_test [PART OF A NAME | --gpus PART]: `--gpus` spreads the ranks over all GPUs.
 #include "fused_case.cuh"
 #include "gpu_program.cuh"
+#include "ops/ag_gemm/device_roles.h"
+#include "trace_buffer.cuh"
 
 #include <tilewire/error.h>
 
 #include <chrono>
 #include <cstdlib>
+#include <map>
+#include <string>
+#include <tuple>
 
 namespace tilewire {
 namespace {
@@ -396,6 +401,60 @@ void expect_refusal(const char* name, const Change& change) {
   }
 }
 
+// How often rank 0 has noted each piece of work, by role, source, number and link.
+using Noted = std::map<std::tuple<int32_t, int32_t, int64_t, TraceLink>, int64_t>;
+
+Noted count_notes(const TraceBuffer& trace) {
+  Noted noted;
+  bool is_in_order = true;
+  for (const NotedWork& n : trace.notes()) {
+    ++noted[{n.note.role, n.note.source, n.note.work, n.note.link}];
+    is_in_order = is_in_order && n.note.t_wait_ns > 0 && n.note.t_wait_ns <= n.note.t_begin_ns &&
+                  n.note.t_begin_ns <= n.note.t_end_ns;
+  }
+  expect(is_in_order, "each note waits, begins and ends");
+  return noted;
+}
+
+// One traced call of two nodes of two ranks.
+void test_trace(int32_t push_ctas) {
+  const FusedSize size{.name = "",
+                       .rows = {300, 200, 64, 130},
+                       .k = 136,
+                       .cols = {400},
+                       .chunk_rows = 50,
+                       .push_ctas = push_ctas,
+                       .widths = {2, 2}};
+  FusedCase data(size, 1, kPatienceNs);
+  TraceBuffer trace(data.kernel(0).ctas(), 64), narrow(data.kernel(1).ctas(), 1);
+  data.prepare(1);
+  for (int32_t r = 0; r < data.ranks(); ++r) {
+    ag_gemm::FusedParameters parameters = data.parameters(r);
+    if (r == 0) parameters.call.trace = trace.view();
+    if (r == 1) parameters.call.trace = narrow.view();
+    data.launch(r, parameters);
+  }
+  data.wait();
+  expect(data.count_wrong(1) == 0, "a traced call computes what others do");
+  const Noted noted = count_notes(trace);
+  const auto has = [&](int64_t times, int32_t role, int32_t source, int64_t work, TraceLink link) {
+    const auto found = noted.find({role, source, work, link});
+    expect(found != noted.end() && found->second == times, "each piece of work is noted by who did it");
+  };
+  const FormNumbers& form = data.kernel(0).form();
+  const int64_t groups = form.cluster_ctas() * (std::string(form.name).starts_with("ping_pong") ? 1 : kComputeGroups);
+  const int64_t tiles = data.parameters(0).schedule.grid.tiles();
+  for (int64_t tile = 0; tile < tiles; ++tile) has(groups, ag_gemm::kComputeRole, -1, tile, TraceLink::none);
+  for (int32_t chunk = 0; chunk < 6; ++chunk) {
+    has(1, ag_gemm::kPushRole, 0, chunk, TraceLink::copy);
+    has(1, ag_gemm::kPushRole, 0, chunk, TraceLink::node);
+    has(1, ag_gemm::kSendRole, 0, chunk, TraceLink::network);
+  }
+  for (int32_t chunk = 0; chunk < 2; ++chunk) has(1, ag_gemm::kForwardRole, 2, chunk, TraceLink::node);
+  expect(trace.dropped() == 0 && static_cast<int64_t>(noted.size()) == tiles + 3 * 6 + 2, "and nothing else");
+  expect(narrow.dropped() > 0, "notes without room are counted");
+}
+
 void test_refusals() {
   expect_refusal("a does not fit", [](auto& o, auto&, auto&) { o.a.rows = 301; });
   expect_refusal("a is misaligned", [](auto& o, auto&, auto&) { o.a.data = reinterpret_cast<void*>(4098); });
@@ -421,6 +480,8 @@ int run(const std::string& part) {
     test_two_calls_at_once();
     test_missing_rank_of_another_node(2);
     test_missing_rank_of_another_node(0);
+    test_trace(0);
+    test_trace(2);
     test_refusals();
     test_sizes("two ranks");  // the context works after faults
   }

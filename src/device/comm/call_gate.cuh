@@ -30,6 +30,18 @@ class CallGate {
     return !waiter_.has_given_up();
   }
 
+  // Whether pass_alone() would not wait. By a single thread.
+  template <class Role>
+  TILEWIRE_DEVICE bool is_open(const Role& role, const typename Role::Work& w) const {
+    bool is_open = true;
+    for (int32_t i = 0; i < w.needs; ++i) {
+      const Need need = role.need(w, i);
+      const uint64_t* word = space_.word(space_.frame().me, need.word);
+      is_open = is_open && ptx::load_relaxed_sys(word) >= space_.epoch() - static_cast<Epoch>(need.lag);
+    }
+    return is_open;
+  }
+
   // Until the first `ctas` CTAs of this rank have finished.
   TILEWIRE_DEVICE bool pass_finished(int32_t ctas) {
     for (int32_t cta = static_cast<int32_t>(threadIdx.x % 32); cta < ctas; cta += 32) {

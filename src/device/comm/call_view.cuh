@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/comm/device_rank.h"
+#include "device/sync/trace_lane.cuh"
 #include "device/sync/wait.cuh"
 #include "schedule/call_roles.h"
 #include "schedule/wire.h"
@@ -22,6 +23,7 @@ struct CallView {
   // [CTAs] words in device memory of this rank alone: a CTA has finished its part of call e. Single writers, never
   // reset, as all words.
   uint64_t* finished = nullptr;
+  TraceView trace = {};
 };
 
 // A frame and a view together, in the call that the rank's state says is next: all addresses that roles use. Holds
@@ -49,6 +51,7 @@ class CallSpace {
   }
   // See publish() of sync/wait.cuh.
   TILEWIRE_DEVICE void publish(const Publish& p) const { tilewire::publish(word(p.to, p.word), epoch_); }
+  TILEWIRE_DEVICE TraceLane trace(TracePlace place) const { return {view_.trace, place}; }
   // Nobody but the call warp of the same GPU looks at it.
   TILEWIRE_DEVICE void publish_finished() const { publish_in_gpu(view_.finished + blockIdx.x, epoch_); }
 

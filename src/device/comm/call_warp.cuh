@@ -24,6 +24,35 @@ TILEWIRE_DEVICE bool run_signals(const CallSpace& space, CallGate& gate, Role ro
   return true;
 }
 
+constexpr uint32_t kCommandBatch = 8;
+
+// Runs a role whose works are commands for the proxy: the next one when it can be posted, and with it those behind it
+// that can be, too, a lane each. (What makes a command visible to the proxy takes microseconds, for one or for several.)
+// By a whole warp. `note(w)` by one lane after the other before that, where the call is traced. False: given
+// up, the rest was left out.
+template <class Role, class Note>
+TILEWIRE_DEVICE bool run_commands(const CallSpace& space, CallGate& gate, CommandPoster& ring, Role role,
+                                  const Note& note) {
+  const uint32_t lane = threadIdx.x % 32;
+  typename Role::Work w;
+  bool has_work = lane < kCommandBatch;
+  for (uint32_t steps = lane + 1;;) {
+    for (; has_work && steps > 0; --steps) has_work = role.next(w);
+    if (!__any_sync(0xffffffff, has_work)) return true;
+    const bool can_post = has_work && (lane == 0 || gate.is_open(role, w));
+    if (can_post) gate.pass_alone(role, w);
+    if (!all_here(gate.waiter())) return false;
+    const uint32_t missing = ~__ballot_sync(0xffffffff, can_post);
+    const auto count = static_cast<uint32_t>(__ffs(static_cast<int32_t>(missing)) - 1);
+    for (uint32_t i = 0; space.view().trace.notes != nullptr && i < count; ++i) {
+      if (lane == i) note(w);
+      __syncwarp();
+    }
+    if (!ring.post_of_lanes(gate.waiter(), count, w.command)) return false;
+    steps = count;
+  }
+}
+
 // The abort word of every rank of the node, so that nobody waits to the end for a rank that has left. The other nodes
 // hear of it from the host, which finds the fault record.
 TILEWIRE_DEVICE void abort_node(const CallSpace& space) {

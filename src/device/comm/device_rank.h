@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/sync/fault_record.h"
+#include "device/sync/trace_note.h"
 #include "schedule/call_roles.h"
 #include "schedule/ring_memory.h"
 
@@ -31,6 +32,7 @@ struct DeviceRank {
   std::byte* control_page = nullptr;
   // Pinned host memory. Without entries where there is one node.
   RingMemory rings[kRings] = {};
+  TraceView trace = {};      // of device memory of the rank, for as many CTAs as its kernels may have
   RingMemory arrivals = {};  // with entries where the proxy announces arrivals and the relay role publishes them
 };
 

@@ -6,7 +6,7 @@
 
 namespace tilewire {
 
-// Puts commands into a ring: one thread, the only one that does in this call. Its place lasts from call to call.
+// Puts commands into a ring: one thread or warp, the only one that does in this call. Its place lasts from call to call.
 class CommandPoster {
  public:
   TILEWIRE_DEVICE CommandPoster(const CallSpace& space, Ring ring)
@@ -19,19 +19,39 @@ class CommandPoster {
   // What the thread wrote or acquired before is visible to whoever reads the command. Waits for room; false: given up,
   // as the waiter says.
   TILEWIRE_DEVICE bool post(Waiter& waiter, Command command) {
-    if (posted_ >= room_until_ && !wait_room(waiter)) return false;
-    if (command.kind == CommandKind::call_end) command.epoch = space_.epoch();
-    const PackedCommand packed = pack(command);
-    const uint64_t lap = memory_.lap_bit(posted_);
-    ptx::fence_sys();
-    ptx::store_pair_relaxed_sys(&memory_.entry(posted_).first, packed.first | lap, packed.second | lap);
+    if (posted_ >= room_until_ && !wait_room(waiter, 1)) return false;
+    put(posted_, command);
     *place_ = ++posted_;
     return true;
   }
 
+  // The same by a whole warp: of the first `count` lanes each has a command, in their order. False in all lanes: given
+  // up.
+  TILEWIRE_DEVICE bool post_of_lanes(Waiter& waiter, uint32_t count, const Command& command) {
+    const uint32_t lane = threadIdx.x % 32;
+    if (posted_ + count > room_until_) {
+      if (lane == 0) wait_room(waiter, count);
+      if (!all_here(waiter)) return false;
+      room_until_ = __shfl_sync(0xffffffff, room_until_, 0);
+    }
+    if (lane < count) put(posted_ + lane, command);
+    posted_ += count;
+    if (lane == 0) *place_ = posted_;
+    return true;
+  }
+
  private:
-  TILEWIRE_DEVICE bool wait_room(Waiter& waiter) {
-    const uint64_t least = posted_ >= memory_.entry_count ? posted_ - memory_.entry_count + 1 : 0;
+  TILEWIRE_DEVICE void put(uint64_t number, Command command) const {
+    if (command.kind == CommandKind::call_end) command.epoch = space_.epoch();
+    const PackedCommand packed = pack(command);
+    const uint64_t lap = memory_.lap_bit(number);
+    ptx::fence_sys();
+    ptx::store_pair_relaxed_sys(&memory_.entry(number).first, packed.first | lap, packed.second | lap);
+  }
+  // For `count` more; fewer than the ring has entries.
+  TILEWIRE_DEVICE bool wait_room(Waiter& waiter, uint32_t count) {
+    const uint64_t end = posted_ + count;
+    const uint64_t least = end > memory_.entry_count ? end - memory_.entry_count : 0;
     if (!waiter.wait(&memory_.header->tail, tail_word_, least)) return false;
     room_until_ = ptx::load_acquire_sys(&memory_.header->tail) + memory_.entry_count;
     return true;

@@ -59,10 +59,19 @@ TILEWIRE_DEVICE bool next_own(Role& role, typename Role::Work& w, uint32_t other
   return role.next(w);
 }
 
-// kMayGiveUp: a gate may mark tiles. `epilogue`: see store.cuh.
-template <class Config, bool kMayGiveUp, class Maps, class Role, class Epilogue>
+// What notes when a tile was waited for, begun and done: nothing.
+struct NoTileTrace {
+  template <class Work>
+  TILEWIRE_DEVICE void wait(const Work&) const {}
+  TILEWIRE_DEVICE void begin() const {}
+  TILEWIRE_DEVICE void end() const {}
+};
+
+// kMayGiveUp: a gate may mark tiles. `epilogue`: see store.cuh. `trace` is that of the group, for its first thread.
+template <class Config, bool kMayGiveUp, class Maps, class Role, class Epilogue, class Trace>
 TILEWIRE_DEVICE void compute_tiles(const SharedTiles<typename Config::Form>& shared, const Maps& maps, Role role,
-                                   const Epilogue& epilogue, uint32_t group, int32_t stages_per_tile) {
+                                   const Epilogue& epilogue, const Trace& trace, uint32_t group,
+                                   int32_t stages_per_tile) {
   using Form = typename Config::Form;
   using Plan = FormPlan<Form>;
   const int32_t group_row = Form::kIsPingPong ? 0 : static_cast<int32_t>(group) * Plan::kGroupRows;
@@ -72,10 +81,12 @@ TILEWIRE_DEVICE void compute_tiles(const SharedTiles<typename Config::Form>& sha
   uint32_t others = Form::kIsPingPong ? group : 0;
   for (typename Role::Work w; next_own(role, w, others); others = Form::kIsPingPong ? 1 : 0) {
     float sums[Plan::kGroupBlocks][Form::kCols / 2];
+    trace.wait(w);
     if constexpr (Form::kIsPingPong) pipe.skip(others * stages_per_tile);
     turn.wait();
     for (int32_t step = 0; step < stages_per_tile; ++step) {
       const uint32_t stage = pipe.wait();
+      if (step == 0) trace.begin();
       multiply_stage<Config>(sums, shared.a(stage) + group_row * kSwizzleBytes, shared.b(stage), step == 0);
       ptx::wgmma_wait<1>();
       if (step > 0) pipe.release();
@@ -93,6 +104,7 @@ TILEWIRE_DEVICE void compute_tiles(const SharedTiles<typename Config::Form>& sha
        ...);
     }
     (std::make_integer_sequence<int32_t, Plan::kGroupBlocks>{});
+    trace.end();
   }
   store.finish();
 }

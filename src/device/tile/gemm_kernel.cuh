@@ -42,10 +42,12 @@ TILEWIRE_DEVICE void enter_tiles(const SharedTiles<Form>& shared) {
 //   void init()       by one thread, before a barrier of all
 //   void run(warp)    by warps 1, 2 and 3; the first one when it has passed its gate for all tiles
 //   void computed()   by each computing warp, when its tiles are done
+//   trace(group)      by each computing warp: what notes its tiles, see NoTileTrace
 struct NothingBeside {
   TILEWIRE_DEVICE void init() const {}
   TILEWIRE_DEVICE void run(uint32_t) const {}
   TILEWIRE_DEVICE void computed() const {}
+  TILEWIRE_DEVICE NoTileTrace trace(uint32_t) const { return {}; }
 };
 
 // Nobody leaves while the other CTA may write its shared memory or arrive on its barriers.
@@ -78,7 +80,8 @@ TILEWIRE_DEVICE void run_gemm_roles(const SharedTiles<typename Config::Form>& sh
     if (warp >= 1) beside.run(warp);
   } else {
     ptx::raise_registers<kComputeRegisters>();
-    compute_tiles<Config, Gate::kWaits>(shared, maps, role, epilogue, warpgroup - 1, stages_per_tile);
+    compute_tiles<Config, Gate::kWaits>(shared, maps, role, epilogue, beside.trace(warpgroup - 1), warpgroup - 1,
+                                        stages_per_tile);
     beside.computed();
   }
   leave_tiles<typename Config::Form>();

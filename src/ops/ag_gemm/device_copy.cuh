@@ -11,12 +11,24 @@ namespace tilewire::ag_gemm {
 
 constexpr uint32_t kCopyPauseNs = 60;
 
-// The gates of a walk: pass() before a piece of work is begun, may_publish() when it is done.
+// What the trace says of a chunk that moved.
+TILEWIRE_DEVICE TraceNote chunk_note(ChunkRef chunk, int64_t bytes, int32_t role, TraceLink link) {
+  return {.work = chunk.chunk.value,
+          .source = chunk.source.value,
+          .bytes = static_cast<uint32_t>(bytes),
+          .role = static_cast<uint8_t>(role),
+          .link = link};
+}
+
+// The gates of a walk: pass() before a piece of work is begun, may_publish() when it is done. kEndsWork: that of the side
+// which ends the work, and notes it.
 //
 // The two sides of a copy ring see the same works. The loading one waits for what each needs; when that will not come
 // it marks the ring, so that the storing one publishes nothing from there on.
 class LoadGate {
  public:
+  static constexpr bool kEndsWork = false;
+
   TILEWIRE_DEVICE LoadGate(const CallSpace& space, const CopyRing& ring, int32_t role)
       : gate_(space, role, kCopyPauseNs), ring_(ring) {}
 
@@ -27,6 +39,7 @@ class LoadGate {
     ptx::fence_async_global();
   }
   TILEWIRE_DEVICE bool may_publish() const { return false; }
+  TILEWIRE_DEVICE int32_t role() const { return 0; }
 
  private:
   CallGate gate_;
@@ -35,20 +48,26 @@ class LoadGate {
 
 class StoreGate {
  public:
-  TILEWIRE_DEVICE explicit StoreGate(const CopyRing& ring) : ring_(ring) {}
+  static constexpr bool kEndsWork = true;
+
+  TILEWIRE_DEVICE StoreGate(const CopyRing& ring, int32_t role) : ring_(ring), role_(role) {}
 
   template <class Role>
   TILEWIRE_DEVICE void pass(const Role&, const CopyWork&) const {}
   TILEWIRE_DEVICE bool may_publish() const { return !ring_.is_marked(); }
+  TILEWIRE_DEVICE int32_t role() const { return role_; }
 
  private:
   const CopyRing& ring_;
+  int32_t role_;
 };
 
 // Of one thread that loads and stores.
 class SoloGate {
  public:
-  TILEWIRE_DEVICE SoloGate(const CallSpace& space, int32_t role) : gate_(space, role, kCopyPauseNs) {}
+  static constexpr bool kEndsWork = true;
+
+  TILEWIRE_DEVICE SoloGate(const CallSpace& space, int32_t role) : gate_(space, role, kCopyPauseNs), role_(role) {}
 
   template <class Role>
   TILEWIRE_DEVICE void pass(const Role& role, const CopyWork& w) {
@@ -57,9 +76,11 @@ class SoloGate {
     ptx::fence_async_global();
   }
   TILEWIRE_DEVICE bool may_publish() { return !gate_.waiter().has_given_up(); }
+  TILEWIRE_DEVICE int32_t role() const { return role_; }
 
  private:
   CallGate gate_;
+  int32_t role_;
 };
 
 // Rows of the caller are copied to every receiver from where they lie: that is sooner than by way of the own gathered
@@ -69,12 +90,14 @@ class CopyWalk {
  public:
   TILEWIRE_DEVICE CopyWalk(const FusedParameters& parameters, const CallSpace& space, const Role& role,
                            const Gate& gate)
-      : p_(parameters), space_(space), role_(role), gate_(gate) {}
+      : p_(parameters), space_(space), role_(role), gate_(gate), trace_(space.trace(TracePlace::copies)) {}
 
   TILEWIRE_DEVICE bool next(CopyPiece& piece) {
     if (run_ == runs_) {
       if (!role_.next(work_)) return false;
+      if (is_noted()) note_wait();
       gate_.pass(role_, work_);
+      if (is_noted()) trace_.begin();
       begin_work();
     }
     const uint32_t left = run_bytes_ - at_, bytes = left < kPieceBytes ? left : kPieceBytes;
@@ -87,9 +110,15 @@ class CopyWalk {
 
   TILEWIRE_DEVICE void finish() {
     if (gate_.may_publish()) space_.publish(role_.publish(work_, 0));
+    if (is_noted()) trace_.end();
   }
 
  private:
+  TILEWIRE_DEVICE bool is_noted() const { return Gate::kEndsWork && trace_.is_on(); }
+  TILEWIRE_DEVICE void note_wait() const {
+    trace_.wait(chunk_note(work_.chunk, p_.schedule.bytes(work_.chunk), gate_.role(),
+                           work_.to == space_.frame().me ? TraceLink::copy : TraceLink::node));
+  }
   TILEWIRE_DEVICE int64_t from_pitch() const {
     return work_.chunk.source == space_.frame().me ? p_.shard.pitch_bytes : p_.schedule.buffers.pitch_bytes;
   }
@@ -122,6 +151,7 @@ class CopyWalk {
   const CallSpace& space_;
   Role role_;
   Gate gate_;
+  TraceLane trace_;
   CopyWork work_;
   int32_t run_ = 0, runs_ = 0;
   uint32_t run_bytes_ = 0, at_ = 0;  // a chunk is below 2^28 bytes: CommandLimits
@@ -141,7 +171,7 @@ TILEWIRE_DEVICE void run_copies(const FusedParameters& p, const CallSpace& space
                                 const Role& role, int32_t number) {
   constexpr int32_t kBytes = CopyRing::kPieceBytes;
   if (threadIdx.x == 0) ring.load(copy_walk<kBytes>(p, space, role, LoadGate(space, ring, number)));
-  if (threadIdx.x == 32) ring.store(copy_walk<kBytes>(p, space, role, StoreGate(ring)));
+  if (threadIdx.x == 32) ring.store(copy_walk<kBytes>(p, space, role, StoreGate(ring, number)));
 }
 
 // By one thread.

@@ -233,6 +233,7 @@ struct FusedKernel::State {
     call.control_page = rank.control_page;
     std::copy(std::begin(rank.rings), std::end(rank.rings), call.rings);
     call.arrivals = rank.arrivals;
+    call.trace = rank.trace;
     call.limits = {.abort_word = reinterpret_cast<uint64_t*>(own_arena + ControlPage::kAbort),
                    .fault = rank.fault,
                    .timeout_ns = rank.timeout_ns,

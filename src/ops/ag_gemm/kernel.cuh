@@ -44,7 +44,13 @@ TILEWIRE_DEVICE void run_call_warp(const FusedParameters& p, const CallSpace& sp
 TILEWIRE_DEVICE void run_send_warp(const FusedParameters& p, const CallSpace& space) {
   CallGate gate(space, kSendRole, kRankPauseNs);
   CommandPoster ring(space, Ring::send);
-  run_signals(space, gate, SendRole(p.schedule), [&](const SendWork& w) { ring.post(gate.waiter(), w.command); });
+  run_commands(space, gate, ring, SendRole(p.schedule), [&](const SendWork& w) {
+    if (w.command.kind != CommandKind::write) return;
+    const TraceLane trace = space.trace(TracePlace::send);
+    trace.wait(chunk_note(w.chunk, p.schedule.bytes(w.chunk), kSendRole, TraceLink::network));
+    trace.begin();
+    trace.end();
+  });
 }
 
 TILEWIRE_DEVICE void run_comm_cta(const FusedParameters& p, const CallSpace& space, const void* memory) {
@@ -68,6 +74,28 @@ TILEWIRE_DEVICE void run_comm_cta(const FusedParameters& p, const CallSpace& spa
   if (threadIdx.x == 32) space.publish_finished();
 }
 
+// Notes the tiles of a computing group, by its first thread.
+class TileTrace {
+ public:
+  TILEWIRE_DEVICE TileTrace(const CallSpace& space, uint32_t group)
+      : lane_(space.trace(group == 0 ? TracePlace::first_group : TracePlace::second_group)) {}
+
+  TILEWIRE_DEVICE void wait(const TileWork& w) const {
+    if (is_leader()) lane_.wait({.work = w.tile, .role = kComputeRole});
+  }
+  TILEWIRE_DEVICE void begin() const {
+    if (is_leader()) lane_.begin();
+  }
+  TILEWIRE_DEVICE void end() const {
+    if (is_leader()) lane_.end();
+  }
+
+ private:
+  TILEWIRE_DEVICE bool is_leader() const { return lane_.is_on() && threadIdx.x % kWarpgroupThreads == 0; }
+
+  TraceLane lane_;
+};
+
 // What the warps of a computing CTA do beside its tiles.
 template <class Form>
 class Beside {
@@ -82,6 +110,7 @@ class Beside {
     ptx::mbarrier_init(finished_, kFinishers);
   }
   TILEWIRE_DEVICE void computed() const { arrive(); }
+  TILEWIRE_DEVICE TileTrace trace(uint32_t group) const { return {space_, group}; }
   TILEWIRE_DEVICE void run(uint32_t warp) const {
     if (warp == 1) {
       publish_finished();
