@@ -6,7 +6,8 @@
 // and the static members
 //   const char* kName     of the call in tilewire._core; its plan function is plan_<kName>
 //   const char* kHandle   of the handle; <kHandle>Arguments, <kHandle>Shape and <kHandle>Query belong to it
-//   kCall, kCallOn, kPlan the public functions; kCallOn puts a call into a stream
+//   kCall, kCallOn, kPlan the public functions; kCallOn puts a call into a stream. Without it GPU ranks are refused by
+//                         kCall
 //   auto to_results(const PythonResults&)     what Arguments::make_results gives
 #pragma once
 
@@ -27,6 +28,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "python/src/bindings.h"
@@ -78,6 +80,11 @@ CallReport call_op(const CommunicatorHandle& comm, typename B::Arguments argumen
 // A cudaStream_t as Python has it: 0 is the default stream.
 inline void* stream_at(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
+template <class B>
+concept HasStreams = requires {
+  B::kCallOn;
+};
+
 // A handle that keeps its communicator's memory.
 template <class B>
 class BoundHandle {
@@ -91,7 +98,10 @@ class BoundHandle {
   CallReport call(const Arguments& arguments, const nanobind::callable& make_results, std::optional<uintptr_t> stream,
                   const std::optional<typename B::PythonResults>& results) const {
     return call_op<B>(comm_, arguments, make_results, results, [&](const Arguments& complete) {
-      return stream ? (*handle_)(complete, stream_at(*stream)) : (*handle_)(complete);
+      if constexpr (HasStreams<B>) {
+        if (stream) return (*handle_)(complete, stream_at(*stream));
+      }
+      return (*handle_)(complete);
     });
   }
   std::string plan_json() const { return handle_->plan_json(); }
@@ -108,6 +118,36 @@ void add_dtype(nanobind::class_<T>& c, const char* name, DataType T::*member) {
   c.def_prop_rw(
       name, [member](const T& t) { return std::string(to_string(t.*member)); },
       [member](T& t, const std::string& text) { t.*member = parse_data_type(text); });
+}
+
+// Of the operations that take one weight: Python has lists of them all the same.
+template <class T>
+T only(const std::vector<T>& list) {
+  if (list.size() != 1) throw nanobind::value_error("a list of one was expected");
+  return list[0];
+}
+
+// The same where none may be given: "".
+template <class T>
+void add_dtype(nanobind::class_<T>& c, const char* name, std::optional<DataType> T::*member) {
+  c.def_prop_rw(
+      name, [member](const T& t) { return std::string(t.*member ? to_string(*(t.*member)) : ""); },
+      [member](T& t, const std::string& text) {
+        t.*member = text.empty() ? std::nullopt : std::optional(parse_data_type(text));
+      });
+}
+
+// `a`, the weight `b` and its bias, by its address.
+template <class T>
+requires std::is_same_v<decltype(T::b), MatrixView>
+void add_weights(nanobind::class_<T>& c) {
+  c.def_rw("a", &T::a);
+  c.def_prop_rw(
+      "b", [](const T& t) { return std::vector<MatrixView>{t.b}; },
+      [](T& t, const std::vector<MatrixView>& b) { t.b = only(b); });
+  c.def_prop_rw(
+      "bias", [](const T& t) { return std::vector<uintptr_t>{reinterpret_cast<uintptr_t>(t.bias)}; },
+      [](T& t, const std::vector<uintptr_t>& addresses) { t.bias = reinterpret_cast<const void*>(only(addresses)); });
 }
 
 // `a`, weights `b` and their biases, by their addresses.
@@ -161,8 +201,14 @@ nanobind::class_<typename B::Handle::Shape> add_shape(nanobind::module_& m) {
   shape.def(nanobind::init<>())
       .def_rw("rows", &Shape::rows)
       .def_rw("k", &Shape::k)
-      .def_rw("cols", &Shape::cols)
       .def_rw("plan_json", &Shape::plan_json);
+  if constexpr (requires(Shape s) { s.cols; }) {
+    shape.def_rw("cols", &Shape::cols);
+  } else {
+    shape.def_prop_rw(
+        "cols", [](const Shape& s) { return std::vector<int64_t>{s.n}; },
+        [](Shape& s, const std::vector<int64_t>& cols) { s.n = only(cols); });
+  }
   add_dtype(shape, "dtype", &Shape::dtype);
   add_dtype(shape, "out_dtype", &Shape::out_dtype);
   return shape;
@@ -181,7 +227,10 @@ void add_op(nanobind::module_& m) {
       [](const CommunicatorHandle& comm, const Arguments& arguments, const nb::callable& make_results, Stream stream,
          const Results& results) {
         return call_op<B>(comm, arguments, make_results, results, [&](const Arguments& complete) {
-          return stream ? B::kCallOn(*comm, complete, stream_at(*stream)) : B::kCall(*comm, complete);
+          if constexpr (HasStreams<B>) {
+            if (stream) return B::kCallOn(*comm, complete, stream_at(*stream));
+          }
+          return B::kCall(*comm, complete);
         });
       },
       nb::arg("comm"), nb::arg("arguments"), nb::arg("make_results"), nb::arg("stream") = nb::none(),

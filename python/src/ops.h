@@ -4,4 +4,6 @@
 
 #define TILEWIRE_PYTHON_OPS(OP) \
   /* all_gather_matmul */       \
-  OP(all_gather)
+  OP(all_gather)                \
+  /* matmul_reduce_scatter */   \
+  OP(reduce_scatter)

@@ -177,3 +177,54 @@ def all_gather_matmul(
     results: _AllGatherResults | None = None,
 ) -> CallReport: ...
 def plan_all_gather_matmul(query: AllGatherGemmQuery) -> PlanAnswer: ...
+
+# --- python/src/reduce_scatter.cc
+
+class GemmReduceScatterArguments:
+    a: Matrix
+    b: Sequence[Matrix]
+    bias: Sequence[int]
+    bias_dtype: str
+    residual: Matrix | None
+    out_dtype: str
+    wire_dtype: str
+    plan_json: str
+    def __init__(self) -> None: ...
+    def use_rows(self, rows: Sequence[int], /) -> None: ...
+    def exchange_rows(self) -> None: ...
+
+class GemmReduceScatterShape:
+    rows: Sequence[int]
+    k: int
+    cols: Sequence[int]
+    dtype: str
+    out_dtype: str
+    wire_dtype: str
+    plan_json: str
+    def __init__(self) -> None: ...
+
+class GemmReduceScatterQuery(MachineQuery):
+    shape: GemmReduceScatterShape
+    def __init__(self) -> None: ...
+
+class GemmReduceScatter:
+    def __init__(self, comm: Communicator, shape: GemmReduceScatterShape) -> None: ...
+    def __call__(
+        self,
+        arguments: GemmReduceScatterArguments,
+        make_results: Callable[[int], list[Matrix]],
+        stream: int | None = None,
+        results: list[Matrix] | None = None,
+    ) -> CallReport: ...
+    @property
+    def plan_json(self) -> str: ...
+    def explain(self) -> str: ...
+
+def matmul_reduce_scatter(
+    comm: Communicator,
+    arguments: GemmReduceScatterArguments,
+    make_results: Callable[[int], list[Matrix]],
+    stream: int | None = None,
+    results: list[Matrix] | None = None,
+) -> CallReport: ...
+def plan_matmul_reduce_scatter(query: GemmReduceScatterQuery) -> PlanAnswer: ...

@@ -12,6 +12,14 @@ unit roundoff u (bf16 2^-8, fp16 2^-11, fp32 none) and smallest positive value e
 
 **Exact data.** When a, b and bias hold integers and K max|a| max|b| + max|bias| < 2^24, every partial sum in every
 order is exact in fp32. Then the result has to be *the* rounding of the reference: the tolerance is zero.
+
+**Sums over ranks.** Each rank's product p_r is rounded to the wire's dtype on its way, and so may be the sum of a
+node's products; with unit roundoff w of the wire (v of node sums: w for bf16, else none) this adds
+
+    w * sum_r |p_r| + v * (1 + w) * sum_r |p_r|
+
+to what the result's rounding is applied to. An element whose products are whole numbers with sum_r |p_r| <= 1/w loses
+nothing in any of this, whatever the nodes: it has to be right to the bit.
 """
 
 from __future__ import annotations
@@ -135,6 +143,44 @@ def check_matmul(
     reference, magnitude = matmul_reference(a, b, bias)
     allowed = matmul_tolerance(reference, magnitude, a.shape[1] + (bias is not None), result.dtype)
     return compare(result, reference, allowed, rows=rows, tile=tile, allow_empty=allow_empty)
+
+
+def check_matmul_sum(
+    result: Array,
+    parts: Sequence[tuple[Array, Array]],
+    *,
+    wire_dtype: np.dtype[Any],
+    bias: Array | None = None,
+    residual: Array | None = None,
+    tile: tuple[int, int] = (128, 128),
+    allow_empty: bool = False,
+) -> Report:
+    """Checks `result` [M, N] = sum over ranks of a [M, K_r] @ b [K_r, N], + bias [N] + residual [M, N].
+
+    `parts` are a and b of each rank, `wire_dtype` is what products are rounded to on their way.
+    """
+    sums, moved, magnitude = (np.zeros(result.shape) for _ in range(3))
+    is_whole = np.full(result.shape, True)
+    for a, b in parts:
+        product, size = matmul_reference(a, b)
+        sums += product
+        moved += np.abs(product)
+        magnitude += size
+        is_whole &= bool(is_exact(a, b, None))
+    wire = _UNIT_ROUNDOFF[np.dtype(wire_dtype).name]
+    node = wire if np.dtype(wire_dtype) == ml_dtypes.bfloat16 else 0.0
+    is_whole &= moved <= (1 / wire if wire else EXACT_LIMIT)
+    added = [x.astype(np.float64) for x in (bias, residual) if x is not None]
+    for one in added:
+        sums = sums + one
+        magnitude = magnitude + np.abs(one)
+        is_whole &= one == np.rint(one)
+    terms = sum(a.shape[1] for a, _ in parts) + len(parts) + len(added)
+    lost = (wire + node * (1 + wire)) * moved
+    allowed = (1 + wire) * (1 + node) * matmul_tolerance(sums, magnitude, terms, result.dtype)
+    allowed += lost * (1 + _UNIT_ROUNDOFF[result.dtype.name])
+    expected = np.where(is_whole, sums.astype(np.float32).astype(result.dtype).astype(np.float64), sums)
+    return compare(result, expected, np.where(is_whole, 0.0, allowed), tile=tile, allow_empty=allow_empty)
 
 
 def check_gathered(

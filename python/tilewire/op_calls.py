@@ -121,12 +121,15 @@ class Handle(ABC, Generic[A, S]):
     def __call__(self, a: Any, b: Any, *, out: Any = None, bias: Any = None, stream: Any = None) -> Any:
         """One call with the handle's shapes; `a`, `b`, `out`, `bias`, `stream` and the result as for the operation's
         function."""
+        return self._run(a, b, out, bias, stream, self._make_call)
+
+    def _run(self, a: Any, b: Any, out: Any, bias: Any, stream: Any, make_call: Callable[[Operands], Call[A]]) -> Any:
         with calling(self._op, self._comm):
             memory = self._comm._memory(a, stream)
             operands = Operands(memory, a, b, bias=bias, out=out, out_dtype=self._shape.out_dtype)
             if operands.has_list != self._has_list:
                 raise InvalidArgument("b does not fit the handle", limit="a list of weights if n is a list, else one")
-            call = self._make_call(operands)
+            call = make_call(operands)
             call.settle(self._op, self._token, self._rows)
         return run_call(self._comm, call, self._handle)
 

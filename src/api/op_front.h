@@ -1,7 +1,7 @@
 // What the public functions of all operations do alike: run a call, make a handle and call it, answer a query for a
 // plan. An operation's file says what differs by a struct F with the types
 //   Op                              of its folder
-//   DeviceOp                        what describes its calls on GPU ranks, where it has a kernel
+//   DeviceOp                        what describes its calls on GPU ranks, where it has a kernel; one without refuses them
 //   Arguments                       the public ones, with `rows` and `plan_json`
 //   Shape                           of its handle, with `rows` and `plan_json`
 // and the static members
@@ -51,9 +51,11 @@ CallReport run_device_op(Communicator& comm, const typename F::Arguments& argume
 template <class F>
 HandlePlan agree_op(Communicator& comm, const typename F::Shape& shape) {
 #if defined(TILEWIRE_HAS_CUDA)
-  if (comm.parts().session->gpu() != nullptr) {
-    const auto made = comm.parts().device_op<typename F::DeviceOp>().agree(F::to_problem(shape), shape.plan_json);
-    return {made.json, made.explanation};
+  if constexpr (requires { typename F::DeviceOp; }) {
+    if (comm.parts().session->gpu() != nullptr) {
+      const auto made = comm.parts().device_op<typename F::DeviceOp>().agree(F::to_problem(shape), shape.plan_json);
+      return {made.json, made.explanation};
+    }
   }
 #endif
   const auto plan = comm.parts().op<typename F::Op>().agree(F::to_problem(shape), shape.plan_json);

@@ -60,6 +60,34 @@ class FakeComm:
         result: Any = products if isinstance(b, list) else products[0]
         return (result, gathered) if return_gathered else result
 
+    def matmul_reduce_scatter(
+        self,
+        a: Array,
+        b: Array,
+        *,
+        rows: list[int] | None = None,
+        bias: Array | None = None,
+        residual: Array | None = None,
+        out_dtype: Any = None,
+        wire_dtype: Any = None,
+    ) -> Array:
+        product = a.astype(np.float32) @ b.astype(np.float32)
+        parts = self.cluster.exchange(self.rank, product.astype(wire_dtype or a.dtype))
+        counts = rows or [len(a) // self.world_size + (r < len(a) % self.world_size) for r in range(self.world_size)]
+        assert sum(counts) == len(a), f"rows={rows}, brought {len(a)}"
+        if self.cluster.tamper:
+            parts = self.cluster.tamper(self.rank, [part.copy() for part in parts])
+        first = sum(counts[: self.rank])
+        own = slice(first, first + counts[self.rank])
+        total = np.add.reduce([part[own].astype(np.float32) for part in parts])
+        for one in (bias, residual):
+            total = total if one is None else total + one.astype(np.float32)
+        self.cluster.stats[self.rank] = CallStats(
+            bytes_by_link={"copy": 0, "node": product.nbytes, "network": 0}, events=[]
+        )
+        result: Array = total.astype(out_dtype or a.dtype)
+        return result
+
 
 class FakeCluster:
     def __init__(self, world_size: int, tamper: Tamper | None = None) -> None:

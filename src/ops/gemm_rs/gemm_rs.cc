@@ -70,7 +70,8 @@ Problem Op::make_problem(const Arguments& args, Session& session, CountExchange&
                   .dtype = args.a.dtype,
                   .wire_dtype = args.wire_dtype.value_or(args.a.dtype),
                   .k = args.a.cols,
-                  .out_dtype = args.out_dtype};
+                  .out_dtype = args.out_dtype,
+                  .me = session.rank()};
   problem.validate();
   return problem;
 }

@@ -1,0 +1,63 @@
+#include <tilewire/gemm_reduce_scatter.h>
+
+#include "api/op_front.h"
+#include "ops/gemm_rs/gemm_rs.h"
+#include "ops/gemm_rs/simulation.h"
+
+namespace tilewire {
+namespace {
+
+struct Front {
+  using Op = gemm_rs::Op;
+  using Arguments = GemmReduceScatterArguments;
+  using Shape = GemmReduceScatterShape;
+
+  static gemm_rs::Arguments to_op(const Arguments& a) {
+    gemm_rs::Arguments out;
+    static_cast<MatmulOperands&>(out) = {.a = a.a, .b = {a.b}, .bias = {a.bias}, .bias_dtype = a.bias_dtype};
+    out.residual = a.residual;
+    out.out_dtype = a.out_dtype;
+    out.wire_dtype = a.wire_dtype;
+    out.rows = a.rows;
+    out.plan_json = a.plan_json;
+    if (a.compute_stand_in) {
+      out.stand_in = [stand_in = a.compute_stand_in, k = a.a.cols](int64_t rows, int64_t cols) {
+        stand_in(rows, cols, k);
+      };
+    }
+    out.make_results = [&a](const gemm_rs::Problem& problem) {
+      return a.make_results(problem.rows[static_cast<size_t>(problem.me.value)]);
+    };
+    return out;
+  }
+  static gemm_rs::Problem to_problem(const Shape& s) {
+    return {.rows = s.rows,
+            .n = s.n,
+            .dtype = s.dtype,
+            .wire_dtype = s.wire_dtype.value_or(s.dtype),
+            .k = s.k,
+            .out_dtype = s.out_dtype,
+            .me = {}};
+  }
+  static void settle(Arguments& arguments, const Shape& shape) {
+    arguments.out_dtype = shape.out_dtype;
+    arguments.wire_dtype = shape.wire_dtype;
+  }
+};
+
+}  // namespace
+
+CallReport matmul_reduce_scatter(Communicator& comm, const GemmReduceScatterArguments& arguments) {
+  return run_op<Front>(comm, arguments);
+}
+
+GemmReduceScatter::GemmReduceScatter(Communicator& comm, const Shape& shape)
+    : OpHandle(comm, shape, agree_op<Front>(comm, shape)) {}
+
+CallReport GemmReduceScatter::operator()(const GemmReduceScatterArguments& arguments) const {
+  return run_handle<Front>(*this, arguments);
+}
+
+PlanAnswer plan_matmul_reduce_scatter(const GemmReduceScatter::Query& query) { return plan_op<Front>(query); }
+
+}  // namespace tilewire
