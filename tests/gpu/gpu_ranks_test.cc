@@ -30,6 +30,7 @@ constexpr int kUnwritten = 0x11;  // no NaN
 constexpr unsigned kRankLimitS = 80;
 constexpr std::chrono::seconds kPatience{15};  // for what should take milliseconds
 constexpr const char* kWirePid = "TEST_WIRE_PID";
+constexpr int32_t kHeldSms = 8, kHeldS = 8;  // by another program
 
 using Clock = std::chrono::steady_clock;
 
@@ -359,6 +360,9 @@ struct Scenario {
   double last_deadline_s = 20;                      // of the last life
   bool kills_last_rank = false;
   bool kills_wire = false;
+  const char* refusal = nullptr;  // of the first life's creation
+  bool is_crowded = false;        // another program holds SMs during the first life
+  bool has_mps = true;
   const char* personality = "rc";
   const char* loading = "LAZY";
 
@@ -383,9 +387,37 @@ std::vector<Scenario> scenarios() {
       {.name = "nodes 2x2, mismatch", .lives = {test_mismatch, test_next_life}, .nodes = {2, 2}},
       {.name = "nodes 2x2, refused", .lives = {test_refused, test_next_life}, .nodes = {2, 2}},
       {.name = "nodes 1+2, absent", .lives = {test_next_life, test_absent}, .nodes = {1, 2}, .last_deadline_s = 0.05},
+      {.name = "nodes 2x2, crowded",
+       .lives = {test_next_life, test_next_life},
+       .nodes = {2, 2},
+       .refusal = "came: rank 0",
+       .is_crowded = true},
+      {.name = "without MPS", .lives = {test_next_life}, .refusal = "without MPS", .has_mps = false},
       {.name = "killed", .lives = {test_killed}, .nodes = {3}, .kills_last_rank = true},
       {.name = "nodes 1+2, killed", .lives = {test_killed}, .nodes = {1, 2}, .kills_last_rank = true},
       {.name = "nodes 1+2, wire killed", .lives = {test_wire_killed}, .nodes = {1, 2}, .kills_wire = true}};
+}
+
+void expect_refusal(const Options& options, const std::string& part) {
+  const auto begin = Clock::now();
+  const auto error = error_of([&] { const Joined joined(options); });
+  std::printf("  rank %lld after %.1f ms: %s\n", static_cast<long long>(options.rank), ms_since(begin),
+              error ? error->what() : "no error");
+  expect(error && std::string(error->what()).find(part) != std::string::npos, "the refusal says: " + part);
+}
+
+// Another program on the GPU: it holds SMs for a while, by a roll-call to which one CTA does not come.
+int hold_sms() {
+  alarm(kRankLimitS);
+  check_cuda(cudaSetDevice(0), "choosing the GPU");
+  DeviceBuffer<std::byte> page(sizeof(RollCallPage));
+  page.fill_bytes(0);
+  check_cuda(cudaDeviceSynchronize(), "preparing the page");
+  hold_roll_call({.page = reinterpret_cast<RollCallPage*>(page.data()),
+                  .ctas = kHeldSms,
+                  .expected = kHeldSms + 1,
+                  .timeout_ns = kHeldS * 1'000'000'000ull});
+  return 0;
 }
 
 int run_rank(const Scenario& scenario, const std::vector<std::string>& ports) {
@@ -395,6 +427,11 @@ int run_rank(const Scenario& scenario, const std::vector<std::string>& ports) {
     Options options = Options::from_environment();
     options.rendezvous = "127.0.0.1:" + ports.at(life);
     options.deadline_s = life + 1 == scenario.lives.size() ? scenario.last_deadline_s : 20;
+    if (scenario.refusal != nullptr && life == 0) {
+      expect_refusal(options, scenario.refusal);
+      if (scenario.is_crowded) std::this_thread::sleep_for(std::chrono::seconds(kHeldS));
+      continue;
+    }
     Joined joined(options);
     scenario.lives[life](joined);
     std::fflush(stdout);
@@ -453,6 +490,11 @@ void run_scenario(const Scenario& scenario, std::vector<std::string> variables) 
     variables.push_back(std::string(kWirePid) + "=" + std::to_string(wire->pid()));
   }
   variables.push_back("TILEWIRE_WORLD_SIZE=" + std::to_string(scenario.ranks()));
+  std::optional<SpawnedProgram> crowd;
+  if (scenario.is_crowded) {
+    crowd.emplace(std::vector<std::string>{"/proc/self/exe", "hold"}, variables);
+    std::this_thread::sleep_for(std::chrono::seconds(2));  // until it holds them
+  }
   std::vector<SpawnedProgram> ranks;
   for (int32_t r = 0; r < scenario.ranks(); ++r) {
     std::vector<std::string> own = variables;
@@ -465,6 +507,7 @@ void run_scenario(const Scenario& scenario, std::vector<std::string> variables) 
     expect(end == (is_killed ? -SIGKILL : 0),
            std::string(scenario.name) + ": rank " + std::to_string(r) + " ended with " + std::to_string(end));
   }
+  if (crowd) expect(crowd->wait(std::chrono::seconds(kRankLimitS)) == 0, "who holds SMs gives them back");
   if (wire) {
     const int end = wire->end();
     std::printf("  the wire ended with %d\n", end);
@@ -483,9 +526,11 @@ int run_all(const std::string& part) {
   for (const Scenario& scenario : scenarios()) {
     if (std::string(scenario.name).find(part) == std::string::npos) continue;
     if (scenario.kills() && has_own_mps) continue;
-    if (scenario.ranks() > 1 && !has_own_mps && control.empty()) continue;
-    if (scenario.kills()) daemon.reset();  // what a kill does to a daemon's other clients stays with this one
-    if (!daemon && !control.empty()) daemon = std::make_unique<MpsDaemon>(control);
+    if (scenario.ranks() > 1 && scenario.has_mps && !has_own_mps && control.empty()) continue;
+    if (!scenario.has_mps && has_own_mps) continue;
+    if (scenario.kills() || !scenario.has_mps)
+      daemon.reset();  // what a kill does to a daemon's other clients stays with this one
+    if (!daemon && scenario.has_mps && !control.empty()) daemon = std::make_unique<MpsDaemon>(control);
     run_scenario(scenario, daemon ? daemon->environment() : std::vector<std::string>());
   }
   return verdict_of_claims();
@@ -497,6 +542,7 @@ int run_all(const std::string& part) {
 int main(int count, char** words) {
   const std::vector<std::string> args(words + 1, words + count);
   return tilewire::run_gpu_program([&] {
+    if (!args.empty() && args[0] == "hold") return tilewire::hold_sms();
     if (args.size() >= 2 && args[0] == "rank") {
       for (const tilewire::Scenario& scenario : tilewire::scenarios()) {
         if (args[1] == scenario.name) return tilewire::run_rank(scenario, {args.begin() + 2, args.end()});

@@ -229,7 +229,7 @@ void WireLink::watch() {
   }
 }
 
-void WireLink::note_lost(WireFailure failure) {
+void WireLink::note_lost(const WireFailure& failure) {
   {
     const std::lock_guard lock(mutex_);
     lost_ = failure;

@@ -69,7 +69,7 @@ class WireLink {
   FdPacket receive(SteadyTime deadline);  // while nobody watches
   void expect_answer(WirePacket kind, const char* what, SteadyTime deadline);
   void watch();
-  void note_lost(WireFailure failure);
+  void note_lost(const WireFailure& failure);
   void throw_if_lost();
   [[noreturn]] void fail_by_deadline(const char* what) const;
   std::string where() const;
