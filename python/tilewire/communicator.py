@@ -5,8 +5,8 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -181,19 +181,6 @@ class Communicator:
         `.write("name.json")` for ui.perfetto.dev and `tilewire trace`, `.write("name.svg")` for a picture."""
         return Trace(self._core)
 
-    @contextmanager
-    def _refusing(self, op: str, exchanges_rows: bool) -> Iterator[None]:
-        """Checks of this rank before a call: an error is told to the other ranks, which may wait for this one."""
-        try:
-            yield
-        except MemoryError as error:
-            refusal = ResourceError("there is no memory for the arguments", values=str(error))
-            self._tell_refusal(op, refusal, exchanges_rows)
-            raise refusal from error
-        except Exception as error:
-            self._tell_refusal(op, error, exchanges_rows)
-            raise
-
     def _tell_refusal(self, op: str, error: Exception, exchanges_rows: bool) -> None:
         # What is captured in a graph is no call yet: nobody waits for it.
         if self._gpu_rank is None or not is_capturing():
@@ -331,27 +318,43 @@ def _load_calls() -> None:
         getattr(tilewire, name)
 
 
-@contextmanager
-def calling(op: str, comm: Communicator | None, rows: Any = None) -> Iterator[Communicator]:
+class calling:
     """Around this rank's own checks of a collective call: gives `comm` or, for None, the only open communicator.
 
     An error within is told to the other ranks, which may wait for this one; so is a `comm` that is none. `rows`: the
     argument of that name, if the call has one.
     """
-    exchanges_rows = isinstance(rows, str) and rows == "exchange"
-    if comm is not None and not isinstance(comm, Communicator):
-        error = InvalidArgument(
-            "comm is no communicator",
-            values=f"comm is a {type(comm).__name__}",
-            limit="must be what tilewire.init() gave, or None",
-        )
-        if len(_open) != 1:
+
+    __slots__ = ("_comm", "_exchanges_rows", "_op")
+
+    def __init__(self, op: str, comm: Communicator | None, rows: Any = None) -> None:
+        self._op = op
+        self._exchanges_rows = isinstance(rows, str) and rows == "exchange"
+        if comm is None:
+            comm = default_communicator()
+        elif not isinstance(comm, Communicator):
+            error = InvalidArgument(
+                "comm is no communicator",
+                values=f"comm is a {type(comm).__name__}",
+                limit="must be what tilewire.init() gave, or None",
+            )
+            if len(_open) == 1:
+                _open[0]._tell_refusal(op, error, self._exchanges_rows)
             raise error
-        with _open[0]._refusing(op, exchanges_rows):
-            raise error
-    found = comm or default_communicator()
-    with found._refusing(op, exchanges_rows):
-        yield found
+        self._comm = comm
+
+    def __enter__(self) -> Communicator:
+        return self._comm
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, MemoryError):
+            refusal = ResourceError("there is no memory for the arguments", values=str(error))
+            self._comm._tell_refusal(self._op, refusal, self._exchanges_rows)
+            raise refusal from error
+        if isinstance(error, Exception):
+            self._comm._tell_refusal(self._op, error, self._exchanges_rows)
 
 
 def default_communicator() -> Communicator:

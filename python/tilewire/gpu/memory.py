@@ -84,14 +84,14 @@ class GpuMemory:
             return [self._output(one, name) for one, name in zip(out, names, strict=True)]
 
     def new_like(self, example: Any, shape: tuple[int, int], dtype: str, name: str) -> Any:
-        library = library_of(example) or any_library("results")
+        library = self._library_of(example) or any_library("results")
         rows, cols = shape
         made = self._new(library, (rows, padded(cols, dtype)), dtype, name)
         return made if made.shape[1] == cols else made[:, :cols]
 
     def view_result(self, x: Any, name: str) -> GpuView:
         """What `new_like` gave."""
-        view = (library_of(x) or any_library("results")).view(x, name)
+        view = (self._library_of(x) or any_library("results")).view(x, name)
         return without_elements(view, as_n_major=True) if 0 in view.shape else view
 
     def dtype_of(self, view: GpuView) -> str:
@@ -133,13 +133,14 @@ class GpuMemory:
         return self._library.on(self.stream, self.gpu) if self._is_elsewhere and self._library else _HERE
 
     def _input(self, x: Any, name: str, ndim: int) -> GpuView:
-        library = library_of(x)
+        library = self._library_of(x)
         if library is None:
             self._check_foreign(x, name)
             view = dlpack_arrays.view(x, name, self.stream)
             self._inputs.append((None, view.owner))
         else:
-            self._check_gpu(library.gpu_of(x), library.device_text(x), name)
+            if library.gpu_of(x) != self.gpu:
+                raise self._wrong_place(library.gpu_of(x), library.device_text(x), name)
             view = library.view(x, name)
             if self._is_elsewhere:
                 self._inputs.append((library, x))
@@ -174,7 +175,7 @@ class GpuMemory:
         return view
 
     def _output(self, x: Any, name: str) -> GpuView:
-        library = library_of(x)
+        library = self._library_of(x)
         if library is None:
             self._check_foreign(x, name)
             raise InvalidArgument(
@@ -182,7 +183,8 @@ class GpuMemory:
                 values=f"{name} is a {type(x).__name__}, which comes by DLPack",
                 limit="must be a tensor of torch or an array of CuPy",
             )
-        self._check_gpu(library.gpu_of(x), library.device_text(x), name)
+        if library.gpu_of(x) != self.gpu:
+            raise self._wrong_place(library.gpu_of(x), library.device_text(x), name)
         view = library.view(x, name)
         if len(view.shape) != 2:
             raise InvalidArgument(
@@ -259,11 +261,18 @@ class GpuMemory:
         if foreign:
             self._rank.hold(foreign)
 
+    def _library_of(self, x: Any) -> GpuLibrary | None:
+        """That of most arrays of a call is the same."""
+        own = self._library
+        return own if own is not None and own.owns(x) else library_of(x)
+
     def _check_foreign(self, x: Any, name: str) -> None:
         if hasattr(x, "__dlpack__"):
-            self._check_gpu(*dlpack_arrays.gpu_of(x, name), name)
+            gpu, where = dlpack_arrays.gpu_of(x, name)
+            if gpu != self.gpu:
+                raise self._wrong_place(gpu, where, name)
         elif hasattr(x, "__array_interface__"):
-            self._check_gpu(-1, "host memory", name)
+            raise self._wrong_place(-1, "host memory", name)
         else:
             raise InvalidArgument(
                 f"{name} is no array",
@@ -271,17 +280,15 @@ class GpuMemory:
                 limit=f"must be a tensor of torch, an array of CuPy or an object with __dlpack__, on cuda:{self.gpu}",
             )
 
-    def _check_gpu(self, gpu: int, where: str, name: str) -> None:
-        if gpu == self.gpu:
-            return
+    def _wrong_place(self, gpu: int, where: str, name: str) -> InvalidArgument:
         if gpu < 0:
-            raise InvalidArgument(
+            return InvalidArgument(
                 f"{name} is not in GPU memory",
                 values=f"{name} is in host memory" if where in ("cpu", "host memory") else f"{name} is on {where}",
                 limit=f"the ranks of this communicator are GPUs, this one cuda:{self.gpu}",
                 advice=f'pass {name}.to("cuda:{self.gpu}"), or make the communicator without device="cuda"',
             )
-        raise InvalidArgument(
+        return InvalidArgument(
             f"{name} is on another GPU",
             values=f"{name} is on {where}",
             limit=f"this rank's GPU is cuda:{self.gpu}",

@@ -325,7 +325,8 @@ def refusals() -> dict[str, Any]:
         refuse("b as [N, K]", d.a, d.b.T.contiguous())
         refuse("K differs", d.a, d.b[:-8])
         refuse("requires grad", d.a.clone().requires_grad_(), d.b)
-        refuse("out overlaps a", d.a, d.b[:, :K], out=_overlapping(d))
+        inside, beginning = _overlapping(d)
+        refuse("out overlaps a", beginning, d.b[:, :K], out=inside)
         refuse("out has the wrong shape", d.a, d.b, out=torch.zeros((5, N), dtype=torch.bfloat16, device=GPU))
         refuse("out by DLPack", d.a, d.b, out=Foreign(d.a))
         refuse("stream is a word", d.a, d.b, stream="side")
@@ -337,12 +338,10 @@ def refusals() -> dict[str, Any]:
     return found
 
 
-def _overlapping(d: Coded) -> torch.Tensor:
-    """A result that begins inside of a."""
-    whole = torch.zeros((sum(d.rows) + d.a.shape[0], K), dtype=torch.bfloat16, device=GPU)
-    whole[: d.a.shape[0]] = d.a
-    d.a = whole[: d.a.shape[0]]
-    return whole[: sum(d.rows)]
+def _overlapping(d: Coded) -> tuple[torch.Tensor, torch.Tensor]:
+    """Memory for a result, and a shard at its beginning."""
+    whole = torch.zeros((sum(d.rows), K), dtype=torch.bfloat16, device=GPU)
+    return whole, whole[: d.a.shape[0]]
 
 
 def disagreements() -> dict[str, Any]:
