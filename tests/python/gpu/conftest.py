@@ -30,6 +30,18 @@ def why_not() -> str:
         return f"no GPU: {error}"
 
 
+def rank_environment(ranks: int, mps: dict[str, str]) -> dict[str, str]:
+    """The variables of ranks of one node that share GPU 0."""
+    return {
+        "TILEWIRE_DEVICE": "cuda",
+        "TILEWIRE_CUDA_DEVICE": "0",
+        "TILEWIRE_SMS": str(shares(gpus()[0].sms, ranks)),
+        "TILEWIRE_ARENA_INITIAL_BYTES": "2MiB",
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])),
+        **mps,
+    }
+
+
 @pytest.fixture(scope="session")
 def mps() -> Iterator[dict[str, str]]:
     """The variables of a client: of the daemon that the environment names, else of a new one."""
@@ -51,15 +63,7 @@ def gpu_ranks(mps: dict[str, str], tmp_path: Path) -> RunGpuRanks:
     """Runs a function of `gpu_programs` on ranks of one node that share GPU 0, and gives what each returned."""
 
     def run(program: str, ranks: int, *arguments: str, **options: Any) -> list[Any]:
-        environment = {
-            "TILEWIRE_DEVICE": "cuda",
-            "TILEWIRE_CUDA_DEVICE": "0",
-            "TILEWIRE_SMS": str(shares(gpus()[0].sms, ranks)),
-            "TILEWIRE_ARENA_INITIAL_BYTES": "2MiB",
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])),
-            **mps,
-            **options.pop("environment", {}),
-        }
+        environment = {**rank_environment(ranks, mps), **options.pop("environment", {})}
         expected_code = options.pop("code", 0)
         outcome = run_ranks(f"gpu_programs:{program}", tmp_path, str(ranks), arguments, environment, **options)
         assert outcome.code == expected_code, outcome.output
