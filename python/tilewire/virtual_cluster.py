@@ -2,8 +2,8 @@
 
 A private MPS daemon lets the kernels of all ranks run at once; each rank gets its share of the SMs as the size of its
 grids (TILEWIRE_SMS), never as an MPS percentage: with percentages the sets of SMs overlap, and some CTAs never start. A
-wire process, which has SMs of its own, moves data between the nodes. Daemon, wire and folders end with the launch. The
-wire sees by its standard input when the launcher dies.
+wire process, which has SMs of its own, moves data between the nodes. Daemon, wire and folders end with the launch, also
+when the launcher is killed: the wire sees the end of its standard input, and so does a keeper that then ends the rest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import IO
 
 from tilewire import _core
 from tilewire.errors import InvalidArgument, Unavailable
-from tilewire.gpu.mps import private_daemon, shares
+from tilewire.gpu.mps import find_control, private_daemon, shares
 
 _CARD_GBPS = 400.0  # that the ranks of one GPU share
 _READY_S, _END_S = 60.0, 20.0
@@ -75,8 +75,40 @@ def virtual_cluster(layout: Sequence[int], secret: str, is_over: Callable[[], bo
     ):
         shared = {**mps, **_connections(sum(layout)), "TILEWIRE_WIRE": f"{folder}/wire"}
         shared["TILEWIRE_CUDA_DEVICE"] = os.environ.get("TILEWIRE_CUDA_DEVICE") or "0"
-        with _wire(program, {**shared, "TILEWIRE_SECRET": secret}, is_over) as sms:
+        with (
+            _keeper([mps["CUDA_MPS_PIPE_DIRECTORY"], folder], mps),
+            _wire(program, {**shared, "TILEWIRE_SECRET": secret}, is_over) as sms,
+        ):
             yield {**shared, **_share(layout, sms)}
+
+
+# Nobody else is left when the launcher is killed.
+_KEEP = """
+read -r word && exit
+echo quit | "$0" >/dev/null 2>&1
+rm -rf -- "$@"
+"""
+
+
+@contextmanager
+def _keeper(folders: Sequence[str], mps: Mapping[str, str]) -> Iterator[None]:
+    """A process that ends the daemon and removes `folders` if this one dies before the end."""
+    control = find_control()
+    assert control is not None
+    child = subprocess.Popen(
+        ["/bin/sh", "-c", _KEEP, control, *folders],
+        env={**os.environ, **mps},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        with suppress(BrokenPipeError):
+            child.communicate("over\n")
 
 
 def _connections(ranks: int) -> dict[str, str]:

@@ -11,7 +11,7 @@
 namespace tilewire {
 namespace {
 
-constexpr const char* kVersion = TILEWIRE_VERSION;
+constexpr const char* kWireVersion = TILEWIRE_VERSION;
 constexpr uint32_t kWireEntries = 1024;
 
 // Kernels take SMs in pairs.
@@ -84,7 +84,7 @@ void Session::join_wire() {
   const SteadyTime limit = deadline_in(to_milliseconds(options_.connect_deadline_s));
   wire_ = std::make_unique<WireLink>(WireLinkConfig{.socket = options_.wire,
                                                     .secret = options_.secret,
-                                                    .version = kVersion,
+                                                    .version = kWireVersion,
                                                     .job = control_->job().nonce,
                                                     .rank = rank(),
                                                     .ranks = control_->world_size(),

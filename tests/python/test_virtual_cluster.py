@@ -168,8 +168,8 @@ def test_a_killed_rank_leaves_nothing_behind(machine: Machine, script: Callable[
     assert code == 128 + signal.SIGKILL and machine.has_ended()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_signals_end_ranks_wire_and_daemon(machine: Machine, script: Callable[[str], str], number: int) -> None:
+def start_launch(machine: Machine, script: Callable[[str], str]) -> subprocess.Popen[bytes]:
+    """In a process and a group of its own, with both ranks up."""
     path = script(f"open('{machine.folder}/up.' + os.environ['TILEWIRE_RANK'], 'w').close()\ntime.sleep(60)")
     launching = (
         "import sys\nfrom tilewire import _core, virtual_cluster\n"
@@ -177,15 +177,33 @@ def test_signals_end_ranks_wire_and_daemon(machine: Machine, script: Callable[[s
         f"_core.has_gpu_ranks = lambda: True\nvirtual_cluster.wire_program = lambda: Path({str(machine.wire)!r})\n"
         f"sys.exit(launch(Launch(rank_command({path!r}, []), [1, 1], grace_s=0.3, virtual=True)))"
     )
-    # As a terminal does it: the signal goes to the whole group.
     child = subprocess.Popen([sys.executable, "-c", launching], cwd=PACKAGE_ROOT, start_new_session=True)
+    until(lambda: len(list(machine.folder.glob("up.*"))) == 2)
+    return child
+
+
+def until(condition: Callable[[], bool]) -> None:
     limit = time.monotonic() + 30
-    while len(list(machine.folder.glob("up.*"))) < 2 and time.monotonic() < limit:
+    while not condition():
+        assert time.monotonic() < limit, "waited too long"
         time.sleep(0.02)
-    os.killpg(child.pid, number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_end_ranks_wire_and_daemon(machine: Machine, script: Callable[[str], str], number: int) -> None:
+    child = start_launch(machine, script)
+    os.killpg(child.pid, number)  # as a terminal does it: to the whole group
     assert child.wait(30) == 128 + number
     assert machine.has_ended()
     assert "wire interrupted" not in machine.lines(), "the wire ends behind the ranks"
+
+
+def test_a_launcher_that_is_killed_leaves_nothing_behind(machine: Machine, script: Callable[[str], str]) -> None:
+    child = start_launch(machine, script)
+    child.kill()
+    child.wait()
+    until(lambda: {"quit", "wire ended"} <= set(machine.lines()))
+    until(lambda: not any(Path(line.split()[-1]).exists() for line in machine.lines() if line.startswith("control")))
 
 
 def test_without_mps_it_refuses(

@@ -41,7 +41,8 @@ def private_daemon() -> Iterator[dict[str, str]]:
     # Not where TMPDIR may point to: the path of a socket is short.
     with tempfile.TemporaryDirectory(prefix="tilewire-mps-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         own = {"CUDA_MPS_PIPE_DIRECTORY": folder, "CUDA_MPS_LOG_DIRECTORY": folder}
-        environment = {**os.environ, **own}
+        # A daemon that sees some GPUs numbers them anew, and its clients would have to know.
+        environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"} | own
         _run([control, "-d"], environment, folder)
         try:
             yield {**own, **CONNECTIONS}
