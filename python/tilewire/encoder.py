@@ -8,8 +8,8 @@ How R ranks share the work:
 * *Columns*: query, key and value are cut by heads, the up-projection by columns, unevenly where R does not divide
   them (a rank may get none). Each is one `all_gather_matmul`: the rank's columns for the rows of all ranks, so it runs
   attention for its own heads over every sentence, which no other rank needs to see.
-* Output and down projection are row-parallel: each rank has a partial sum for all rows, in fp32. `reduce_scatter`
-  adds them in rank order; it is built on a gather, until an operation of its own takes that over.
+* Output and down projection are row-parallel: each is one `matmul_reduce_scatter` of the rank's input columns, over
+  fp32, which gives the rank its own rows of the sum, with the residual stream added.
 
 What enters a projection is rounded to bf16 (or `dtype`), products are accumulated in fp32, what leaves a
 column-parallel projection is bf16; everything else is fp32. The roundings are the same ones at every world size; only
@@ -128,18 +128,6 @@ def pool(x: Array, lengths: Sequence[int]) -> Array:
     return pooled
 
 
-def reduce_scatter(linear: Linear, partial: Array, rows: Sequence[int]) -> Array:
-    """This rank's rows of the sum of all ranks' `partial` [sum(rows), N], added in rank order."""
-    total = partial.shape[0]
-    begin = sum(rows[: linear.rank])
-    gathered = linear.all_gather_rows(partial, [total] * linear.world_size)
-    blocks = gathered.reshape(linear.world_size, total, partial.shape[1])
-    result = blocks[0, begin : begin + rows[linear.rank]].copy()
-    for block in blocks[1:]:
-        result += block[begin : begin + rows[linear.rank]]
-    return result
-
-
 @dataclass(frozen=True)
 class _Run:
     model: EncoderModel
@@ -167,11 +155,11 @@ class ShardedLayer:
 
     def forward(self, x: Array) -> Array:
         """fp32 [own rows, hidden] -> the same."""
-        attended = self._row_parallel("attention.output.dense", self._attend(x), self._head_columns)
-        x = layer_norm(self._model, f"{self._prefix}.attention.output.LayerNorm", x + attended)
+        x = self._row_parallel("attention.output.dense", self._attend(x), self._head_columns, x)
+        x = layer_norm(self._model, f"{self._prefix}.attention.output.LayerNorm", x)
         (up,) = self._column_parallel(["intermediate.dense"], x, self._up_columns)
-        down = self._row_parallel("output.dense", gelu(up.astype(np.float32)), self._up_columns)
-        return layer_norm(self._model, f"{self._prefix}.output.LayerNorm", x + down)
+        x = self._row_parallel("output.dense", gelu(up.astype(np.float32)), self._up_columns, x)
+        return layer_norm(self._model, f"{self._prefix}.output.LayerNorm", x)
 
     def _column_parallel(self, names: Sequence[str], x: Array, columns: slice) -> list[Array]:
         """This rank's output columns for the rows of all ranks: bf16 [sum(rows), columns] a name, one gather."""
@@ -180,11 +168,12 @@ class ShardedLayer:
         rows = self._shards.rows
         return self._linear.all_gather_matmul(x.astype(self._dtype), weights, rows, biases)
 
-    def _row_parallel(self, name: str, x: Array, columns: slice) -> Array:
-        """x [sum(rows), columns] times this rank's input columns of the weight, summed: fp32 [own rows, N]."""
-        weight = self._weight(name)[:, columns].astype(self._dtype).astype(np.float32)
-        partial = x.astype(self._dtype).astype(np.float32) @ weight.T
-        return reduce_scatter(self._linear, partial, self._shards.rows) + self._bias(name)
+    def _row_parallel(self, name: str, x: Array, columns: slice, residual: Array) -> Array:
+        """x [sum(rows), columns] times this rank's input columns of the weight, summed, and the residual [own rows, N]:
+        fp32 like it."""
+        weight = self._weight(name)[:, columns].astype(self._dtype)
+        rows = self._shards.rows
+        return self._linear.matmul_reduce_scatter(x.astype(self._dtype), weight.T, rows, self._bias(name), residual)
 
     def _attend(self, x: Array) -> Array:
         """Self-attention of this rank's heads over all sentences: fp32 [sum(rows), own heads * width]."""

@@ -34,6 +34,14 @@ class Linear(Protocol):
         """
         ...
 
+    def matmul_reduce_scatter(self, a: Array, b: Array, rows: Sequence[int], bias: Array, residual: Array) -> Array:
+        """This rank's rows[rank] rows of the sum over ranks of `a` [sum(rows), K_r] times `b` [K_r, N].
+
+        K_r is each rank's own, strides are any. Plus `bias` fp32 [N] and `residual` fp32 [rows[rank], N]. In fp32, and
+        nothing is rounded on its way.
+        """
+        ...
+
     def all_gather_rows(self, x: Array, rows: Sequence[int]) -> Array:
         """Every rank's `x` [rows[rank], K], one below the other in rank order; bits are untouched."""
         ...
@@ -58,6 +66,11 @@ class LocalLinear:
     ) -> list[Array]:
         check_rows(self, a, rows)
         return [local_matmul(a, weight, one_bias) for weight, one_bias in zip(b, bias, strict=True)]
+
+    def matmul_reduce_scatter(self, a: Array, b: Array, rows: Sequence[int], bias: Array, residual: Array) -> Array:
+        check_rows(self, a, rows)
+        total: Array = a.astype(np.float32) @ b.astype(np.float32) + bias + residual
+        return total
 
     def all_gather_rows(self, x: Array, rows: Sequence[int]) -> Array:
         check_rows(self, x, rows)
@@ -96,6 +109,12 @@ class OpLinear:
         check_rows(self, a, rows)
         biases = list(bias) if any(one is not None for one in bias) else None
         return list(self._caller.call("all_gather_matmul", a, list(b), rows=list(rows), bias=biases))
+
+    def matmul_reduce_scatter(self, a: Array, b: Array, rows: Sequence[int], bias: Array, residual: Array) -> Array:
+        check_rows(self, residual, rows)
+        options = {"bias": bias, "residual": residual, "out_dtype": np.float32, "wire_dtype": np.float32}
+        result: Array = self._caller.call("matmul_reduce_scatter", a, b, rows=list(rows), **options)
+        return result
 
     def all_gather_rows(self, x: Array, rows: Sequence[int]) -> Array:
         check_rows(self, x, rows)

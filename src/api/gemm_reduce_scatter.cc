@@ -36,8 +36,7 @@ struct Front {
             .dtype = s.dtype,
             .wire_dtype = s.wire_dtype.value_or(s.dtype),
             .k = s.k,
-            .out_dtype = s.out_dtype,
-            .me = {}};
+            .out_dtype = s.out_dtype};
   }
   static void settle(Arguments& arguments, const Shape& shape) {
     arguments.out_dtype = shape.out_dtype;

@@ -38,7 +38,8 @@ TraceEvent compute_chunk(RoleContext& context, const Execution& x, const Compute
   tile.out_pitch_bytes = Buffers::pitch_bytes(columns, s.buffers.partial_bytes);
   tile.out_type = o.wire.partial;
   host_gemm_tile(tile, scratch);
-  return event_of("tile", s, w.chunk, s.partial_bytes(w.chunk), w.to == s.me() ? TraceLink::copy : TraceLink::node);
+  // What it leaves elsewhere is part of the product: no bytes that could be hidden under it.
+  return event_of("tile", s, w.chunk, 0, TraceLink::none);
 }
 
 // What one thread of a call does.
