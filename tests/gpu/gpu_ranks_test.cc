@@ -2,6 +2,7 @@
 // kernel, as a program of a user makes them. The ranks share the GPU's SMs under a private MPS daemon; where they are of
 // several nodes, a wire process joins those.
 //   gpu_ranks_test [PART OF A SCENARIO'S NAME]
+//   tilewire run --virtual 2x2 gpu_ranks_test rank "nodes 2x2, lives"
 // Without an MPS daemon only one rank alone can be tested. One whose folder is set in the environment is used as it is,
 // and then nobody is killed.
 #include <netinet/in.h>
@@ -333,7 +334,12 @@ void test_killed(Joined& joined) {
   }
   expect(error.has_value(), "survivors of a kill get an error");
   if (error) std::printf("  rank %d after %.1f ms: %s\n", joined.me(), ms_since(begin), error->what());
-  expect(error && error->kind() == ErrorKind::peer_lost, "and it says who is gone");
+  const std::string name = "rank " + std::to_string(joined.ranks() - 1);
+  expect(error && error->kind() == ErrorKind::peer_lost && std::string(error->what()).find(name) != std::string::npos,
+         "and it says who is gone");
+  DeviceBuffer<uint16_t> fresh(64);
+  fresh.fill_bytes(0x22);
+  expect(fresh.to_host()[63] == 0x2222, "survivors of a kill can use their GPU");
 }
 
 // The wire between the nodes dies in the middle of a call.
@@ -425,7 +431,7 @@ int run_rank(const Scenario& scenario, const std::vector<std::string>& ports) {
   check_cuda(cudaSetDevice(0), "choosing the GPU");
   for (size_t life = 0; life < scenario.lives.size(); ++life) {
     Options options = Options::from_environment();
-    options.rendezvous = "127.0.0.1:" + ports.at(life);
+    if (!ports.empty()) options.rendezvous = "127.0.0.1:" + ports.at(life);
     options.deadline_s = life + 1 == scenario.lives.size() ? scenario.last_deadline_s : 20;
     if (scenario.refusal != nullptr && life == 0) {
       expect_refusal(options, scenario.refusal);
