@@ -42,6 +42,10 @@ class AllGatherCase:
         dtype = np.dtype(self.dtype).name.replace("bfloat", "bf").replace("float", "fp")
         return f"{of_each_rank(self.rows)} x {self.k} x {columns} {dtype}"
 
+    @property
+    def on_gpu(self) -> bool:
+        return np.dtype(self.dtype) != np.float32 and not self.gathered and self.k > 0
+
     def prepare(self, rank: int, seed: int) -> _Call:
         """One rank's inputs of one call."""
         return _Call(self, rank, seed)

@@ -60,6 +60,12 @@ def all_work(world_size: int, with_encoder: bool, tell: Callable[[int, int, str]
     return Work(cases, load_model() if with_encoder else None, tell)
 
 
+def gpu_work(world_size: int, tell: Callable[[int, int, str], None]) -> Work:
+    """The cases that GPU ranks can run."""
+    cases = [case for case in (*real_cases(world_size), *odd_cases(world_size)) if getattr(case, "on_gpu", False)]
+    return Work(cases, None, tell)
+
+
 def run_rank(machine: Machine, folder: Path, work: Work) -> None:
     """Runs everything on this rank and writes `rank<r>.json`. Collective."""
     steps = len(work.cases) + (work.model is not None)

@@ -1,17 +1,18 @@
-"""One rank of the demo: `python -m tilewire.demo_rank FOLDER [--without-encoder]`, started by `tilewire demo`."""
+"""One rank of the demo: `python -m tilewire.demo_rank FOLDER [--without-encoder | --on-gpu]`, for `tilewire demo`."""
 
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import tilewire as tw
-from tilewire.demo import all_work, run_rank
+from tilewire.demo import all_work, gpu_work, run_rank
 from tilewire.demo_cases import CallStats
 from tilewire.demo_progress import step_line
 
-WITHOUT_ENCODER = "--without-encoder"
+WITHOUT_ENCODER, ON_GPU = "--without-encoder", "--on-gpu"
 
 
 class TilewireMachine:
@@ -47,8 +48,15 @@ def main() -> None:
             if comm.rank == 0:
                 print(step_line(step, steps, name), flush=True)
 
-        work = all_work(comm.world_size, WITHOUT_ENCODER not in sys.argv, tell)
-        run_rank(TilewireMachine(comm), Path(sys.argv[1]), work)
+        folder = Path(sys.argv[1])
+        if ON_GPU in sys.argv:
+            from tilewire.gpu.demo_machine import GpuMachine
+
+            warnings.simplefilter("ignore", RuntimeWarning)  # odd shapes are copied: that is what they are here for
+            run_rank(GpuMachine(comm), folder, gpu_work(comm.world_size, tell))
+        else:
+            work = all_work(comm.world_size, WITHOUT_ENCODER not in sys.argv, tell)
+            run_rank(TilewireMachine(comm), folder, work)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import tilewire
+from tilewire.gpu.driver import KERNEL_CAPABILITY, KERNEL_GPUS, NEEDS_CUDA, NoDriver, driver_version, gpus
+from tilewire.gpu.mps import find_control
 
 OK, MISSING, OFF = "ok", "missing", "off"
 _STATES = (OK, MISSING, OFF)
 LEAST_PYTHON = (3, 10)
 LEAST_SHM_BYTES = 1 << 30
+LEAST_CUDA = (12, 0)  # a package that was built with CUDA 13 needs a driver for 13, and says so
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ def check_matplotlib() -> Check:
 
 # What is looked for already, and what of it Tilewire uses today.
 NO_RDMA = "nothing today: there is no RDMA transport yet, nodes are emulated on one machine"
-NO_GPU = "the tests of the GPU kernel (make test); calls from Python run on the CPU so far, with or without a GPU"
+NO_GPU = "ranks on GPUs (ranks on CPUs work)"
 FOR_RDMA = "nothing; the RDMA transports to come will need"
 
 
@@ -151,19 +154,55 @@ def check_rdma_devices() -> Check:
 
 
 def check_cuda_driver() -> Check:
-    return _library(
-        "CUDA driver",
-        "libcuda.so.1; tests of the GPU kernel use it, Python does not yet",
-        NO_GPU,
-        "on a machine with an NVIDIA GPU, install its driver",
+    try:
+        version = driver_version()
+    except NoDriver as error:
+        return Check("CUDA driver", OFF, str(error), NO_GPU, "on a machine with an NVIDIA GPU, install its driver")
+    detail = f"for CUDA {version[0]}.{version[1]}"
+    if version >= LEAST_CUDA:
+        return Check("CUDA driver", OK, detail)
+    return Check("CUDA driver", OFF, detail, NO_GPU, f"install one for CUDA {LEAST_CUDA[0]}.{LEAST_CUDA[1]} or newer")
+
+
+def check_gpus() -> Check:
+    try:
+        found = gpus()
+    except NoDriver as error:
+        return Check("GPUs", OFF, str(error), NO_GPU, "see the CUDA driver above, CUDA_VISIBLE_DEVICES and nvidia-smi")
+    names = [f"{gpu.name} ({gpu.sms} SMs, {_size(gpu.memory_bytes)})" for gpu in found]
+    detail = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names)) or "none"
+    if any(gpu.capability == KERNEL_CAPABILITY for gpu in found):
+        return Check("GPUs", OK, detail)
+    return Check("GPUs", OFF, detail, NO_GPU, f"use one that kernels are compiled for: {KERNEL_GPUS}")
+
+
+def check_cuda_part() -> Check | list[Check]:
+    """Whether this package can make ranks of GPUs."""
+    if not importlib.util.find_spec("tilewire._core"):
+        return []
+    from tilewire import _core
+
+    if _core.has_gpu_ranks():
+        return Check("CUDA part of this package", OK, 'tilewire.init(device="cuda")')
+    return Check("CUDA part of this package", OFF, "built without CUDA", NO_GPU, NEEDS_CUDA)
+
+
+def check_mps() -> Check:
+    control = find_control()
+    if control:
+        running = os.environ.get("CUDA_MPS_PIPE_DIRECTORY")
+        return Check("MPS", OK, f"{control}; CUDA_MPS_PIPE_DIRECTORY is {running or 'not set'}")
+    cost = "several ranks on one GPU (a GPU for each rank works)"
+    return Check(
+        "MPS", OFF, "no nvidia-cuda-mps-control", cost, "it comes with the NVIDIA driver (nvidia-compute-utils)"
     )
 
 
 def check_nvcc() -> Check:
     path = shutil.which("nvcc") or next(filter(os.path.exists, ["/usr/local/cuda/bin/nvcc"]), None)
     if path:
-        return Check("nvcc", OK, f"{path}; compiles the GPU kernel and its tests, which Python does not reach yet")
-    cost = "compiling the GPU kernel and its tests (make build); pip install needs none of it"
+        return Check("nvcc", OK, f"{path}; compiles the CUDA part")
+    cost = "building the CUDA part (make build, pip install with TILEWIRE_CUDA=ON); what is built needs none of it"
     return Check("nvcc", OFF, "not found", cost, "install CUDA 12.9 or newer")
 
 
@@ -204,6 +243,9 @@ ALL_PROBES: tuple[Probe, ...] = (
     check_efa,
     check_rdma_devices,
     check_cuda_driver,
+    check_gpus,
+    check_cuda_part,
+    check_mps,
     check_nvcc,
     check_locked_memory,
     check_shared_memory,

@@ -7,15 +7,17 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 import tilewire
 from synthetic_trace import make_trace
-from tilewire import doctor
+from tilewire import _core, doctor
 from tilewire.cli import app
 from tilewire.cli.plan import folded
+from tilewire.gpu.driver import Gpu, NoDriver
 from tilewire.plans import machines
 from tilewire.self_test import run_self_test
 from tilewire.trace_events import NO_OVERLAP_NOTE, Run, as_events
@@ -250,7 +252,7 @@ def test_doctor_loses_nothing_on_a_terminal(width: int, monkeypatch: pytest.Monk
 
 
 def test_doctor_promises_nothing_that_is_not_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No transport uses an RDMA library today, and no call from Python a GPU: here or not, that is said."""
+    """No transport uses an RDMA library today: here or not, that is said."""
 
     def no_library(name: str) -> None:
         raise OSError(f"{name}: cannot open shared object file")
@@ -260,9 +262,41 @@ def test_doctor_promises_nothing_that_is_not_there_yet(monkeypatch: pytest.Monke
         for check in (doctor.check_verbs(), doctor.check_efa()):
             text = " ".join((check.detail, check.cost, check.advice))
             assert "no RDMA transport yet" in text or "no transport uses it yet" in text, text
-        check = doctor.check_cuda_driver()
-        text = " ".join((check.detail, check.cost))
-        assert "calls from Python run on the CPU" in text or "Python does not yet" in text, text
+
+
+def test_doctor_says_what_a_gpu_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_driver() -> Any:
+        raise NoDriver("libcuda.so.1: cannot open shared object file")
+
+    def state(check: Any) -> tuple[str, str]:
+        return check.state, " ".join((check.detail, check.cost, check.advice))
+
+    monkeypatch.setattr(doctor, "driver_version", no_driver)
+    monkeypatch.setattr(doctor, "gpus", no_driver)
+    monkeypatch.setattr(doctor, "find_control", lambda: None)
+    monkeypatch.setattr(_core, "has_gpu_ranks", lambda: False)
+    for check, piece in (
+        (doctor.check_cuda_driver(), "install its driver"),
+        (doctor.check_gpus(), "nvidia-smi"),
+        (doctor.check_cuda_part(), "cmake.define.TILEWIRE_CUDA=ON"),
+        (doctor.check_mps(), "several ranks on one GPU"),
+    ):
+        assert state(check)[0] == "off" and piece in state(check)[1], check
+    h200, a100 = Gpu("H200", 132, 141 << 30, (9, 0)), Gpu("A100", 108, 80 << 30, (8, 0))
+    monkeypatch.setattr(doctor, "driver_version", lambda: (13, 0))
+    monkeypatch.setattr(doctor, "gpus", lambda: [h200, h200])
+    monkeypatch.setattr(doctor, "find_control", lambda: "/usr/bin/control")
+    monkeypatch.setattr(_core, "has_gpu_ranks", lambda: True)
+    for check, piece in (
+        (doctor.check_cuda_driver(), "for CUDA 13.0"),
+        (doctor.check_gpus(), "2 x H200 (132 SMs, 141.0 GiB)"),
+        (doctor.check_cuda_part(), 'device="cuda"'),
+        (doctor.check_mps(), "/usr/bin/control"),
+    ):
+        assert state(check)[0] == "ok" and piece in state(check)[1], check
+    monkeypatch.setattr(doctor, "driver_version", lambda: (11, 8))
+    monkeypatch.setattr(doctor, "gpus", lambda: [a100])
+    assert doctor.check_cuda_driver().state == "off" and "H100 and H200" in state(doctor.check_gpus())[1]
 
 
 def test_run_names_what_does_not_fit(tmp_path: Path) -> None:

@@ -6,10 +6,12 @@ import io
 import json
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,14 +20,17 @@ from typer.testing import CliRunner
 
 from fake_cluster import FakeCluster, FakeComm, Tamper
 from synthetic_trace import make_trace
-from tilewire import demo, demo_report, encoder_weights
+from tilewire import _core, demo, demo_report, encoder_weights
 from tilewire.all_gather_cases import AllGatherCase, odd_cases, real_cases
 from tilewire.cli import app
 from tilewire.cli import demo as demo_command
 from tilewire.demo_cases import Case, CaseResult, run_case
 from tilewire.demo_progress import show_progress, step_line
-from tilewire.demo_rank import WITHOUT_ENCODER
+from tilewire.demo_rank import ON_GPU, WITHOUT_ENCODER
 from tilewire.encoder_weights import EncoderModel, load_model
+from tilewire.errors import Unavailable
+from tilewire.gpu import demo_machine
+from tilewire.gpu.driver import Gpu
 from tilewire.launcher import Launch
 from tilewire.linear import Array
 from tilewire.rank_processes import Sink
@@ -245,6 +250,7 @@ def quick_ranks(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         return 0
 
     monkeypatch.setattr(demo_command, "launch", launch_quickly)
+    monkeypatch.setattr(demo_machine, "find_gpu", lambda: (None, ""))
     return commands
 
 
@@ -276,6 +282,67 @@ def test_whole_demo_leaves_nothing_out(quick_ranks: list[list[str]], tmp_path: P
     assert result.exit_code == 0 and "left out" not in result.output
     assert "All right: 1 cases, and the encoder." in result.output
     assert "Sentence encoder" in result.output and (tmp_path / "timeline.png").exists()
+
+
+GPU = Gpu("a GPU of this test", 132, 80 << 30, (9, 0))
+
+
+def test_demo_runs_on_the_gpu_too_where_there_is_one(
+    quick_ranks: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[int] = []
+
+    @contextmanager
+    def sharing(gpu: Gpu, ranks: int) -> Iterator[dict[str, str]]:
+        asked.append(ranks)
+        yield {}
+
+    monkeypatch.setattr(demo_machine, "find_gpu", lambda: (GPU, ""))
+    monkeypatch.setattr(demo_machine, "sharing", sharing)
+    result = CliRunner().invoke(app, ["demo", "--nodes", "2,1", "--out", str(tmp_path)])
+    text = " ".join(result.output.split())
+    assert result.exit_code == 0 and "on a GPU of this test, shared by 3 ranks of one node" in text, text
+    assert asked == [3] and [ON_GPU in command for command in quick_ranks] == [False, True]
+
+    def no_daemon(gpu: Gpu, ranks: int) -> Any:
+        raise Unavailable("the MPS daemon does not start")
+
+    monkeypatch.setattr(demo_machine, "sharing", no_daemon)
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
+    assert result.exit_code == 0 and "left out: ranks on the GPU. the MPS daemon" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"gpus": lambda: []}, ""),
+        ({"gpus": lambda: [replace(GPU, capability=(8, 0), name="an A100")]}, "here is an A100"),
+        ({"find_control": lambda: None}, "no nvidia-cuda-mps-control"),
+        ({"has_gpu_ranks": lambda: False}, "cmake.define.TILEWIRE_CUDA=ON"),
+        ({"find_spec": lambda name: None}, "torch is not installed"),
+    ],
+)
+def test_a_gpu_that_the_demo_cannot_use_is_named(
+    changes: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = {"gpus": lambda: [GPU], "find_control": lambda: "/bin/true", "has_gpu_ranks": lambda: True}
+    good |= {"find_spec": lambda name: object()}
+    for name, function in {**good, **changes}.items():
+        home = {"has_gpu_ranks": _core, "find_spec": demo_machine.importlib.util}.get(name, demo_machine)
+        monkeypatch.setattr(home, name, function)
+    gpu, reason = demo_machine.find_gpu()
+    assert gpu is None and (why in reason if why else not reason), reason
+    for name, function in good.items():
+        home = {"has_gpu_ranks": _core, "find_spec": demo_machine.importlib.util}.get(name, demo_machine)
+        monkeypatch.setattr(home, name, function)
+    assert demo_machine.find_gpu() == (GPU, "")
+
+
+def test_gpu_ranks_get_what_a_kernel_can_do() -> None:
+    names = {case.name for case in demo.gpu_work(4, lambda step, steps, name: None).cases}
+    everything = {case.name for case in demo.all_work(4, False, lambda step, steps, name: None).cases}
+    assert names < everything and {"uneven rows", "prime sizes", "no rows anywhere", "bias", "fp16"} < names
+    assert not {"fp32", "K = 0", "gathered rows"} & names
 
 
 def test_work_without_a_model_has_no_encoder(tmp_path: Path) -> None:

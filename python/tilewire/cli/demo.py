@@ -21,6 +21,8 @@ from tilewire.launcher import Launch, launch, make_layout
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from tilewire.gpu.driver import Gpu
+
 RANK_MODULE = "tilewire.demo_rank"
 # A network as slow, beside CPU ranks, as a real one is beside GPUs: what is hidden under compute is worth hiding.
 NETWORK = {"TILEWIRE_EMULATED_BANDWIDTH_GBPS": "0.05", "TILEWIRE_EMULATED_LATENCY_US": "500"}
@@ -32,6 +34,7 @@ class Parts:
 
     pictures: bool
     encoder: bool
+    gpu: Gpu | None
     left_out: list[str]
 
 
@@ -47,7 +50,8 @@ def demo(
     ),
 ) -> None:
     """Run the operations on an embedded cluster, check every element, show a table and write a timeline. Without -n
-    and --nodes the cluster has 2 nodes of 2 ranks."""
+    and --nodes the cluster has 2 nodes of 2 ranks. Where there is a GPU that ranks can share, as many ranks of one node
+    run on it what a GPU can."""
     console = make_console()
     try:
         counts = [2, 2] if ranks is None and nodes is None else make_layout(ranks, nodes)
@@ -60,6 +64,11 @@ def demo(
             if code:
                 fail("a rank failed; see its output above", code)
             ok = _show(Path(folder), sum(counts), out, parts, console)
+        if parts.gpu is not None:
+            try:
+                ok = _run_on_gpu(parts.gpu, sum(counts), console) and ok
+            except Unavailable as error:
+                parts.left_out.append(f"left out: ranks on the GPU. {error}")
         _say(parts.left_out, console)
     except (Error, ValueError, OSError) as error:
         fail(text_of(error))
@@ -69,6 +78,7 @@ def demo(
 def find_parts() -> Parts:
     """Looks before any work is done. What is optional is left out; nothing of the table depends on it."""
     from tilewire.encoder_weights import ADVICE, missing_parts
+    from tilewire.gpu.demo_machine import find_gpu
     from tilewire.timeline import check_matplotlib
 
     left_out: list[str] = []
@@ -80,7 +90,10 @@ def find_parts() -> Parts:
     absent = missing_parts()
     if absent:
         left_out.append(f"left out: the sentence encoder. Not installed: {', '.join(absent)}; {ADVICE}")
-    return Parts(pictures, not absent, left_out)
+    gpu, why_not = find_gpu()
+    if why_not:
+        left_out.append(f"left out: ranks on the GPU. {why_not}")
+    return Parts(pictures, not absent, gpu, left_out)
 
 
 def _say(lines: list[str], console: Console) -> None:
@@ -96,6 +109,27 @@ def _run_ranks(counts: list[int], folder: Path, parts: Parts, console: Console) 
     where = f"{len(counts)} node{'s' * (len(counts) > 1)}"
     with show_progress(console, f"starting {sum(counts)} ranks on {where}") as output:
         return launch(Launch(command, counts, _environment(sum(counts))), output)
+
+
+def _run_on_gpu(gpu: Gpu, ranks: int, console: Console) -> bool:
+    """The cases that GPU ranks can run, on ranks of one node that share the GPU."""
+    from tilewire.demo import read_results
+    from tilewire.demo_progress import show_progress
+    from tilewire.demo_rank import ON_GPU
+    from tilewire.demo_report import print_summary, verdict_of
+    from tilewire.gpu.demo_machine import sharing
+
+    with tempfile.TemporaryDirectory(prefix="tilewire-demo-") as folder, sharing(gpu, ranks) as environment:
+        command = [sys.executable, "-m", RANK_MODULE, folder, ON_GPU]
+        with show_progress(console, f"starting {ranks} ranks on {gpu.name}") as output:
+            code = launch(Launch(command, [ranks], {**_environment(ranks), **environment}), output)
+        if code:
+            fail("a rank on the GPU failed; see its output above", code)
+        summary = read_results(Path(folder), ranks)
+    console.print(f"on {gpu.name}, shared by {ranks} ranks of one node:", highlight=False, markup=False)
+    print_summary(summary, console)
+    console.print(verdict_of(summary), highlight=False)
+    return summary.ok
 
 
 def _environment(ranks: int) -> dict[str, str]:

@@ -1,0 +1,102 @@
+"""The demo on a GPU: whether this machine can run it, and one of its ranks. Needs torch there, and nowhere else."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import tilewire as tw
+from tilewire.demo_cases import CallStats
+from tilewire.gpu.driver import KERNEL_CAPABILITY, KERNEL_GPUS, NEEDS_CUDA, Gpu, NoDriver, gpus
+from tilewire.gpu.mps import find_control, private_daemon, shares
+
+
+def find_gpu() -> tuple[Gpu | None, str]:
+    """The GPU that ranks can share for a demo, and "" or why the one that is there cannot be used."""
+    from tilewire import _core
+
+    try:
+        found = gpus()
+    except NoDriver:
+        return None, ""
+    if not found:
+        return None, ""
+    gpu = found[0]
+    if gpu.capability != KERNEL_CAPABILITY:
+        return None, f"kernels are compiled for {KERNEL_GPUS}; here is {gpu.name}"
+    if not _core.has_gpu_ranks():
+        return None, f"this package was built without CUDA; {NEEDS_CUDA}"
+    if importlib.util.find_spec("torch") is None:
+        return None, "torch is not installed"
+    if find_control() is None:
+        return None, "there is no nvidia-cuda-mps-control, by which ranks share a GPU"
+    return gpu, ""
+
+
+@contextmanager
+def sharing(gpu: Gpu, ranks: int) -> Iterator[dict[str, str]]:
+    """The variables of ranks that share the first GPU, under an MPS daemon of their own. Raises `Unavailable`."""
+    with private_daemon() as variables:
+        sms = str(shares(gpu.sms, ranks))
+        yield {**variables, "TILEWIRE_DEVICE": "cuda", "TILEWIRE_CUDA_DEVICE": "0", "TILEWIRE_SMS": sms}
+
+
+class GpuMachine:
+    """The demo's machine over GPU ranks: arrays of numpy go to the GPU before a call and come back behind it."""
+
+    def __init__(self, comm: tw.Communicator) -> None:
+        import torch
+
+        self.comm = comm
+        self._torch: Any = torch
+        self._seconds = 0.0
+
+    @property
+    def rank(self) -> int:
+        return self.comm.rank
+
+    @property
+    def world_size(self) -> int:
+        return self.comm.world_size
+
+    def barrier(self) -> None:
+        self.comm.barrier()
+
+    def call(self, op: str, *arguments: Any, **options: Any) -> Any:
+        there = [self._to_gpu(one) for one in arguments]
+        options_there = {name: self._to_gpu(one) for name, one in options.items()}
+        self._torch.cuda.synchronize(self.comm.device)
+        begin = time.perf_counter()
+        result = getattr(tw, op)(*there, comm=self.comm, **options_there)
+        self.comm.synchronize()
+        self._seconds = time.perf_counter() - begin
+        return self._to_host(result)
+
+    def last_call(self) -> CallStats:
+        return CallStats(self.comm.last_call.bytes_by_link, [], seconds=self._seconds)
+
+    def _to_gpu(self, x: Any) -> Any:
+        if isinstance(x, (list, tuple)):
+            return [self._to_gpu(one) for one in x]
+        if not isinstance(x, np.ndarray):
+            return x
+        if x.ndim == 2 and x.T.flags.c_contiguous and not x.flags.c_contiguous:
+            return self._to_gpu(x.T).T
+        host = np.ascontiguousarray(x)
+        if host.dtype.name == "bfloat16":
+            return self._torch.from_numpy(host.view(np.int16)).to(self.comm.device).view(self._torch.bfloat16)
+        return self._torch.from_numpy(host).to(self.comm.device)
+
+    def _to_host(self, x: Any) -> Any:
+        if isinstance(x, (list, tuple)):
+            return [self._to_host(one) for one in x]
+        host = x.contiguous().cpu()
+        if host.dtype != self._torch.bfloat16:
+            return host.numpy()
+        return host.view(self._torch.int16).numpy().view(ml_dtypes.bfloat16)
