@@ -17,6 +17,7 @@ struct Machine {
   double node_latency_s = 5e-6;  // of a flag between ranks of a node
   double step_s = 3e-6;          // a piece of work of any role: its wait, its signal
   double command_s = 1e-6;       // of a proxy, for each command and each arrival
+  int32_t ranks_per_gpu = 1;     // that share its memory and its cache
 };
 
 // A GPU rank: an H200 whose workers are its SMs, its peers behind NVLink, a NIC of 400 Gbit/s for each. The worker's rate

@@ -6,6 +6,7 @@
 // push. Virtual nodes of 2 and 4 ranks on SMs / ranks each, all at once, against cuBLAS on as many SMs a rank that
 // finds its data gathered. That shows the cost of the roles beside each other and of waiting; it shows nothing of links
 // between GPUs, and all ranks share one memory, one cache and one power limit.
+#include "bare_transfer.cuh"
 #include "bench_rows.cuh"
 #include "gemm_check.cuh"
 #include "gpu_program.cuh"
@@ -57,7 +58,7 @@ struct Split {
 };
 
 // 2 nodes x 2 ranks on one GPU, each with a quarter of the SMs that the wire leaves, and of a 400 Gb/s port.
-constexpr double kPortBytesPerS = 12.5e9;
+const EmulatedOptions kNetwork{.bandwidth_bytes_per_s = 12.5e9, .latency = std::chrono::microseconds(5)};
 constexpr int32_t kWireSms = 4;
 
 // All ranks of a node with the same shape, and cuBLAS for each.
@@ -65,10 +66,7 @@ class Bench {
  public:
   Bench(const BenchSize& size, const std::vector<int32_t>& widths, const Split& split)
       : size_(size),
-        node_({.widths = widths,
-               .max_chunks = 8192,
-               .half_bytes = size.rows * size.depth * 2,
-               .network = {.bandwidth_bytes_per_s = kPortBytesPerS, .latency = std::chrono::microseconds(5)}}),
+        node_({.widths = widths, .max_chunks = 8192, .half_bytes = size.rows * size.depth * 2, .network = kNetwork}),
         whole_() {
     const int32_t ranks = node_.ranks();
     const std::vector<int64_t> rows(static_cast<size_t>(ranks), size.rows / ranks);
@@ -175,12 +173,25 @@ void print(const BenchRow& r) {
   std::fflush(stdout);
 }
 
-// The baseline becomes the longer one of computing and moving: each shard crosses to each other node once.
-void hold_against_floor(const BenchSize& size, const std::vector<int32_t>& widths, Comparison& found) {
-  int32_t ranks = 0;
-  for (const int32_t width : widths) ranks += width;
-  const double bytes = static_cast<double>(size.rows * size.depth * 2) / ranks * static_cast<double>(widths.size() - 1);
-  const double move_us = bytes / kPortBytesPerS * 1e6;
+// Microseconds in which the wire moves all shards when nothing else runs: the rate of several calls' shards in a row, so
+// without its latency.
+double bare_transfer_us(const BenchSize& size, const std::vector<int32_t>& widths) {
+  constexpr int64_t kCalls = 4;
+  VirtualCluster cluster(
+      {.widths = widths, .max_chunks = 8192, .half_bytes = size.rows * size.depth * 2, .network = kNetwork});
+  const int64_t shard_bytes = size.rows * size.depth * 2 / cluster.ranks();
+  BareTransfer transfer(cluster, shard_bytes, network_chunk_bytes(shard_bytes));
+  std::vector<double> us;
+  for (Epoch first = 1; us.size() < 5; first += kCalls) {
+    cluster.start_wire();
+    us.push_back(transfer.run_us(first, kCalls) / kCalls);
+    cluster.stop_wire();
+  }
+  return median(us);
+}
+
+// The baseline becomes the longer one of computing and moving.
+void hold_against_floor(double move_us, Comparison& found) {
   if (move_us <= found.baseline_us) return;
   const double change = move_us / found.baseline_us;
   found.baseline_us = move_us;
@@ -200,14 +211,14 @@ int run(int count, char** words) {
   const BenchFile file{has_links   ? "fused_nvlink"
                        : has_nodes ? "fused_vs_floor"
                                    : "fused_virtual_node",
-                       has_nodes ? "max(cublasGemmEx with data gathered beforehand, bytes / 12.5 GB/s)"
+                       has_nodes ? "max(cublasGemmEx with data gathered beforehand, bare transfer)"
                                  : "cublasGemmEx, data gathered beforehand"};
   std::vector<BenchRow> rows;
   const auto add = [&](const BenchSize& size, const std::vector<int32_t>& widths, Split split) {
     rows.push_back(Bench(size, widths, split).measure());
     std::string ranks;
     for (const int32_t width : widths) ranks += (ranks.empty() ? "" : "+") + std::to_string(width);
-    if (widths.size() > 1) hold_against_floor(size, widths, rows.back().found);
+    if (widths.size() > 1) hold_against_floor(bare_transfer_us(size, widths), rows.back().found);
     rows.back().shape += ", ranks " + ranks + ", push " + std::to_string(split.push_ctas) + ", raster " +
                          std::to_string(split.raster_rows) + (split.own_in_place ? "" : ", own copy") +
                          (split.is_fused ? "" : ", unfused") +

@@ -122,6 +122,7 @@ class VirtualCluster {
   Machine machine() const {
     Machine machine;
     machine.node_bytes_per_s = 350e9;
+    machine.ranks_per_gpu = (ranks() + gpus_of_clusters - 1) / gpus_of_clusters;
     machine.network_bytes_per_s = network_bytes_per_s_ > 0 ? network_bytes_per_s_ : 50e9;
     return machine;
   }

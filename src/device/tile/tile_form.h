@@ -22,6 +22,7 @@ struct Cooperative128x256 {
   static constexpr int32_t kExposedClocks = 2600;
   static constexpr double kTraffic = 1.0;
   static constexpr double kBusyTraffic = 1.0;
+  static constexpr double kSharedTraffic = 1.15;
   static constexpr int32_t kSpareBytes = 0;  // of shared memory, for whom works beside the tiles
 };
 
@@ -34,6 +35,7 @@ struct PingPong128x192 {
   static constexpr int32_t kExposedClocks = 550;
   static constexpr double kTraffic = 1.0;
   static constexpr double kBusyTraffic = 1.0;
+  static constexpr double kSharedTraffic = 1.35;
   static constexpr int32_t kSpareBytes = 0;
 };
 
@@ -46,6 +48,7 @@ struct PingPong128x128 {
   static constexpr int32_t kExposedClocks = 550;
   static constexpr double kTraffic = 1.04;
   static constexpr double kBusyTraffic = 1.04;
+  static constexpr double kSharedTraffic = 1.5;
   static constexpr int32_t kSpareBytes = 0;
 };
 
@@ -58,6 +61,7 @@ struct PingPong64x128 {
   static constexpr int32_t kExposedClocks = 550;
   static constexpr double kTraffic = 1.15;
   static constexpr double kBusyTraffic = 3.7;
+  static constexpr double kSharedTraffic = 3.7;
   static constexpr int32_t kSpareBytes = 0;
 };
 
@@ -131,6 +135,9 @@ struct FormNumbers {
   // What reading more bytes a flop costs: when each SM has one tile, and when all have many and the cache is asked for
   // operands by all of them all the time (about 25 bytes a clock and SM is what it gives then).
   double traffic, busy_traffic;
+  // The same when the SMs read operands of several ranks, which have no b in common: about 25 bytes a clock and SM again,
+  // and forms that read less a flop lose less.
+  double shared_traffic;
 
   constexpr int32_t cluster_ctas() const { return cluster_row_tiles * cluster_col_tiles; }
   constexpr int32_t work_rows() const { return rows * cluster_row_tiles; }  // of the tiles of a cluster together
@@ -142,25 +149,33 @@ constexpr FormNumbers form_numbers() {
   using Plan = FormPlan<Form>;
   // Kernels that share a GPU take SMs in pairs, or what is left to one of them could not hold its clusters.
   const int32_t launch_ctas = Form::kSpareBytes > 0 && Plan::kClusterCtas < 2 ? 2 : Plan::kClusterCtas;
-  return {Form::kName,       Form::kRows,    Form::kCols,        Plan::kClusterRowTiles, Plan::kClusterColTiles,
-          launch_ctas,       Form::kBoxCols, Plan::kSharedBytes, Form::kExposedClocks,   Form::kTraffic,
-          Form::kBusyTraffic};
+  return {Form::kName,        Form::kRows,         Form::kCols,        Plan::kClusterRowTiles, Plan::kClusterColTiles,
+          launch_ctas,        Form::kBoxCols,      Plan::kSharedBytes, Form::kExposedClocks,   Form::kTraffic,
+          Form::kBusyTraffic, Form::kSharedTraffic};
 }
 
 // Clocks of one tile on its SM: its matrix work (4096 flop a clock) and what it exposes.
-constexpr double tile_clocks(const FormNumbers& form, int64_t depth, bool is_busy) {
+enum class CacheUse : uint8_t { little, busy, shared };
+constexpr double tile_clocks(const FormNumbers& form, int64_t depth, CacheUse use) {
   const int64_t steps = (depth + kStageDepth - 1) / kStageDepth;
   const double step_clocks = 2.0 * form.rows * form.cols * kStageDepth / 4096;
-  return static_cast<double>(steps) * step_clocks * (is_busy ? form.busy_traffic : form.traffic) + form.exposed_clocks;
+  const double traffic = use == CacheUse::little ? form.traffic
+                         : use == CacheUse::busy ? form.busy_traffic
+                                                 : form.shared_traffic;
+  return static_cast<double>(steps) * step_clocks * traffic + form.exposed_clocks;
 }
 
 // Clocks that the busiest SM needs by the two-term model: its rounds of tiles.
-constexpr double model_clocks(const FormNumbers& form, int64_t rows, int64_t cols, int64_t depth, int32_t sms) {
+constexpr double model_clocks(const FormNumbers& form, int64_t rows, int64_t cols, int64_t depth, int32_t sms,
+                              bool is_shared = false) {
   const int64_t row_works = (rows + form.work_rows() - 1) / form.work_rows();
   const int64_t col_works = (cols + form.work_cols() - 1) / form.work_cols();
   const int64_t workers = sms / form.cluster_ctas() > 0 ? sms / form.cluster_ctas() : 1;
   const int64_t rounds = (row_works * col_works + workers - 1) / workers;
-  return static_cast<double>(rounds) * tile_clocks(form, depth, rounds > 1);
+  return static_cast<double>(rounds) * tile_clocks(form, depth,
+                                                   is_shared    ? CacheUse::shared
+                                                   : rounds > 1 ? CacheUse::busy
+                                                                : CacheUse::little);
 }
 
 }  // namespace tilewire

@@ -119,10 +119,11 @@ double gather_s(const Problem& problem, const Topology& topology, const Machine&
 }
 
 // What the busiest SM computes, or the last rows to come and one tile of them.
-double fused_clocks(const FormNumbers& form, const Problem& problem, int64_t cols, int32_t sms, double gather_s) {
+double fused_clocks(const FormNumbers& form, const Problem& problem, int64_t cols, int32_t sms, double gather_s,
+                    bool is_shared) {
   constexpr double kClocksPerS = 1.7e9;
-  return std::max(model_clocks(form, problem.total_rows(), cols, problem.k, sms),
-                  gather_s * kClocksPerS + tile_clocks(form, problem.k, false));
+  return std::max(model_clocks(form, problem.total_rows(), cols, problem.k, sms, is_shared),
+                  gather_s * kClocksPerS + tile_clocks(form, problem.k, CacheUse::little));
 }
 
 // Row blocks that are walked together. Few: how soon the rows are here counts for more than how often b is read, unless
@@ -131,7 +132,9 @@ int32_t raster_rows(const Problem& problem, int64_t cols, const Topology& topolo
   constexpr int64_t kCacheBytes = int64_t{24} << 20;  // what b may have of the cache
   if (topology.ranks == 1) return 8;
   const int64_t blocks_a_rank = problem.total_rows() / tile_rows / topology.ranks;
-  return problem.k * cols * size_bytes(problem.dtype) <= kCacheBytes || blocks_a_rank < 8 ? 1 : 4;
+  const bool is_b_cached = problem.k * cols * size_bytes(problem.dtype) <= kCacheBytes;
+  if (topology.nodes > 1) return is_b_cached ? 1 : 2;
+  return is_b_cached || blocks_a_rank < 8 ? 1 : 4;
 }
 
 }  // namespace
@@ -144,7 +147,9 @@ FusedPlan fused_plan(const Problem& problem, const Topology& topology, const Mac
   for (const FusedEntry& entry : kEntries) {
     const int32_t left = sms - comm_ctas_of(push_ctas, topology, entry.form);
     if (left < entry.form.cluster_ctas()) continue;
-    const auto clocks = [&](const FormNumbers& form) { return fused_clocks(form, problem, cols, left, last_rows_s); };
+    const auto clocks = [&](const FormNumbers& form) {
+      return fused_clocks(form, problem, cols, left, last_rows_s, machine.ranks_per_gpu > 1);
+    };
     if (best == nullptr || clocks(entry.form) < clocks(*best)) best = &entry.form;
   }
   if (best == nullptr) {
