@@ -92,8 +92,8 @@ void check_has_device(const Options& options) {
                .where = "init",
                .values = "device = " + options.device,
                .limit = "it has CPU ranks",
-               .advice = "build it where nvcc is: pip install . -C cmake.define.TILEWIRE_CUDA=ON; or leave "
-                         "TILEWIRE_DEVICE out"});
+               .advice = "build it where nvcc is: pip install . --config-settings=cmake.define.TILEWIRE_CUDA=ON; or "
+                         "leave TILEWIRE_DEVICE out"});
 }
 
 CommunicatorHandle init(const Settings& settings, const std::optional<nb::object>& store) {

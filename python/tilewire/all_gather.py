@@ -41,10 +41,14 @@ def all_gather_matmul(
     out_dtype: Any = None,
     stream: Any = None,
 ) -> Any:
-    """`all_gather(a) @ b + bias` on every rank, with the gather hidden under the product. Collective; blocks.
+    """`all_gather(a) @ b + bias` on every rank, with the gather hidden under the product. Collective. On CPU ranks it
+    blocks; on GPU ranks it returns when it is in the stream, and the first call of a shape waits for the other ranks.
 
     a: [M_r, K], this rank's rows; M_r may be 0. bf16, fp16 or fp32 in host memory, any strides: a numpy array (bf16 by
         ml_dtypes), a torch tensor, or anything with `__dlpack__`. Made by `comm.empty()` it is sent from where it lies.
+        On GPU ranks bf16 or fp16 in the memory of this rank's GPU: a torch tensor, an array of CuPy, or anything with
+        `__dlpack__`. What a kernel cannot follow (rows that do not begin at multiples of 16 bytes) is copied in each
+        call, and a RuntimeWarning says so; docs/python-on-gpus.md has all of it.
     b: [K, N] of a's dtype, this rank's weight (N may differ between ranks). A weight that is stored as [N, K] is passed
         as its view `w.T`, which copies nothing. A list of 1 to 8 weights shares one gather and gives a list of results.
     comm: a communicator; None takes the only open one.
@@ -57,17 +61,21 @@ def all_gather_matmul(
         are new.
     bias: [N] values (bf16, fp16 or fp32), added in fp32 before the one rounding; a list (with None where there is none)
         for a list of weights.
-    return_gathered: also give the gathered rows, [sum M_r, K] of a's dtype.
-    out_dtype: dtype of the result; None takes out's or else a's.
+    return_gathered: also give the gathered rows, [sum M_r, K] of a's dtype; on CPU ranks.
+    out_dtype: dtype of the result; None takes out's or else a's. On GPU ranks it is a's.
+    stream: of GPU ranks: a stream of torch or CuPy, an object with `__cuda_stream__`, or a cudaStream_t as an integer;
+        None takes the current one of the library of a. Calls of a communicator follow each other on any streams. A call
+        that was made before may be captured in a graph.
 
-    Gives y [sum M_r, N], or (y, gathered). Results are torch tensors when a is one, else numpy arrays; a given `out` is
-    given back. Accumulates in fp32.
+    Gives y [sum M_r, N], or (y, gathered). Results are torch tensors when a is one, else numpy arrays, and CuPy arrays
+    where a is one; a given `out` is given back. Accumulates in fp32.
 
     Raises `InvalidArgument` for what this rank's checks refuse, `ResourceError` when a result does not fit into memory
     (the other ranks get `Refused` with the same text; when all refuse, the communicator stays usable), `Mismatch`
     naming the ranks and both values, `DeadlineError`, `PeerLost`, `Aborted`, `ResourceError`, `Closed`. After any but a
     refusal by all the communicator is dead and the results are NaN; a call on a communicator that is dead already
-    leaves `out` as it is.
+    leaves `out` as it is. On GPU ranks what goes wrong once the call is in its stream is raised by the next call,
+    `comm.check()`, `comm.synchronize()` or at `close()`.
     """
     with calling(_OP, comm, rows) as comm:
         operands = Operands(comm._memory(a, stream), a, b, bias=bias, out=out, out_dtype=out_dtype)

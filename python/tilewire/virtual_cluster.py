@@ -66,7 +66,7 @@ def virtual_cluster(layout: Sequence[int], secret: str, is_over: Callable[[], bo
             "this package of Tilewire has no CUDA part, which a virtual cluster needs",
             values=f"GPU ranks: {'yes' if _core.has_gpu_ranks() else 'no'}, {program}: "
             f"{'there' if program.is_file() else 'not there'}",
-            advice="build it where nvcc is: pip install . -C cmake.define.TILEWIRE_CUDA=ON",
+            advice="build it where nvcc is: pip install . --config-settings=cmake.define.TILEWIRE_CUDA=ON",
         )
     # Not where TMPDIR may point to: the path of a socket is short.
     with (

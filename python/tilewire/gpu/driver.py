@@ -8,7 +8,7 @@ from dataclasses import dataclass
 LIBRARY = "libcuda.so.1"
 KERNEL_CAPABILITY = (9, 0)  # what kernels are compiled for
 KERNEL_GPUS = "H100 and H200 (sm_90a)"
-NEEDS_CUDA = "build it where nvcc is: pip install . -C cmake.define.TILEWIRE_CUDA=ON"
+NEEDS_CUDA = "build it where nvcc is: pip install . --config-settings=cmake.define.TILEWIRE_CUDA=ON"
 # CUdevice_attribute
 _SMS, _MAJOR, _MINOR = 16, 75, 76
 _MPS_ERRORS = range(805, 811)
