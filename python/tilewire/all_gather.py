@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tilewire import _core
 from tilewire.argument_checks import counts, switch
 from tilewire.communicator import Communicator, calling
-from tilewire.op_calls import Call, Handle, fill_shape, run_call
+from tilewire.op_calls import Call, Handle, fill_shape, run_again, run_call
 from tilewire.operands import Operands, choose_rows, dtypes_of
 from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text, shared_rows
 
@@ -78,15 +78,23 @@ def all_gather_matmul(
     `comm.check()`, `comm.synchronize()` or at `close()`.
     """
     with calling(_OP, comm, rows) as comm:
-        operands = Operands(comm._memory(a, stream), a, b, bias=bias, out=out, out_dtype=out_dtype)
-        call = _Call(operands, switch("return_gathered", return_gathered))
-        listed = choose_rows(call.arguments, rows)
-        call.arguments.plan_json = text = plan_text(plan)
-        if rows is None:
-            call.settle(_OP, text, operands.a.shape[0] * comm.world_size)
-        elif listed is not None:
-            call.settle(_OP, (text, *listed), sum(listed))
-    return run_call(comm, call, partial(_core.all_gather_matmul, comm._core))
+        is_plain = rows is None and plan is None and return_gathered is False and out_dtype is None
+        again = comm._again(_OP, a, b, bias, out, stream) if is_plain else None
+        ready = None if again is None else again.prepare(out)
+        if ready is None:
+            operands = Operands(comm._memory(a, stream), a, b, bias=bias, out=out, out_dtype=out_dtype)
+            call = _Call(operands, switch("return_gathered", return_gathered))
+            call.again = again
+            listed = choose_rows(call.arguments, rows)
+            call.arguments.plan_json = text = plan_text(plan)
+            if rows is None:
+                call.settle(_OP, text, operands.a.shape[0] * comm.world_size)
+            elif listed is not None:
+                call.settle(_OP, (text, *listed), sum(listed))
+    run = partial(_core.all_gather_matmul, comm._core)
+    if again is not None and ready is not None:
+        return run_again(comm, run, ready, again.stream)
+    return run_call(comm, call, run)
 
 
 class AllGatherMatmul(Handle[_core.AllGatherGemmArguments, _core.AllGatherGemmShape]):
@@ -182,6 +190,10 @@ class _Call(Call[_core.AllGatherGemmArguments]):
         self._gathered = self.operands.new_like_a("the gathered rows", rows)
         memory = self.operands.memory
         return results, memory.matrix(memory.view_result(self._gathered, "gathered"))
+
+    @staticmethod
+    def pack_results(views: list[_core.Matrix]) -> tuple[list[_core.Matrix], None]:
+        return views, None
 
     def result(self) -> Any:
         y = super().result()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -17,6 +17,7 @@ from tilewire.errors import Error, InvalidArgument, ResourceError
 from tilewire.gpu.imported import chosen_gpu, is_capturing
 from tilewire.gpu.memory import GpuMemory
 from tilewire.gpu.rank import GpuRank
+from tilewire.gpu.repeats import Again
 from tilewire.operand_memory import Memory, host_memory
 from tilewire.trace import Trace
 
@@ -194,6 +195,12 @@ class Communicator:
         if self._gpu_rank is None:
             return host_memory(stream)
         return GpuMemory(self._gpu_rank, example, stream)
+
+    def _again(self, shared: Hashable, a: Any, b: Any, bias: Any, out: Any, stream: Any) -> Again | None:
+        """For calls on GPU ranks with nothing special about them: see `tilewire.gpu.repeats`."""
+        if self._gpu_rank is None or stream is not None:
+            return None
+        return self._gpu_rank.again(shared, (a, b, bias, out))
 
     def __enter__(self) -> Communicator:
         return self

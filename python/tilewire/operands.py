@@ -51,6 +51,19 @@ class Operands:
         self.out_dtype = self._choose_out_dtype(out_dtype)
         self._results: list[Any] = []
 
+    @property
+    def has_bias(self) -> bool:
+        return self._bias is not None
+
+    @property
+    def has_out(self) -> bool:
+        return self._out is not None
+
+    @property
+    def out_views(self) -> list[Any]:
+        """Of what was given as `out`."""
+        return self._out_views
+
     def name(self, argument: str, index: int) -> str:
         """ "b[2]", or "b" when there is no list."""
         return f"{argument}[{index}]" if self.has_list else argument

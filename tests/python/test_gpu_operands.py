@@ -288,3 +288,107 @@ def test_good_operands_are_taken_without_a_word(torch: Any, rank: GpuRank) -> No
         warnings.simplefilter("error")
         o = operands(rank, tensor(A), [tensor(B), tensor((16, 0))], bias=[tensor((24,)), None])
     assert isinstance(o.a, GpuView) and o.out_dtype == "bf16"
+
+
+def again_of(rank: GpuRank, a: Any, b: Any, bias: Any = None, out: Any = None) -> Any:
+    found = rank.again("op", (a, b, bias, out))
+    assert found is not None
+    return found
+
+
+class Noted:
+    """In the place of the core's matrices and arguments: what they were given."""
+
+    def __init__(self, *what: Any) -> None:
+        self.what = what
+
+
+def made_again(
+    rank: GpuRank, arrays: tuple[Any, Any, Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> tuple[Any, Any, Any]:
+    """Such a call made once the long way, and then what its repetition gives the core, for other arrays."""
+    a, b, bias, out = arrays
+    call = Call(SimpleNamespace(plan_json=""), operands(rank, a, b, bias=bias, out=out))
+    call.arguments.bias_dtype = getattr(call.arguments, "bias_dtype", "fp32")
+    call.again = again_of(rank, *arrays)
+    assert call.again.repeat is None
+    call.settle("op", "same", 2 * a.shape[0])
+    call.operands.memory.run(call, lambda arguments, make, stream, results=None: make(2 * a.shape[0]))
+    fresh = tuple(map(like, arrays))
+    monkeypatch.setattr("tilewire._core.Matrix", Noted)
+    found = again_of(rank, *fresh)
+    assert found.repeat is not None
+    arguments, views, results = found.prepare(fresh[3])
+    return fresh, (arguments, views, results), call
+
+
+def like(x: Any) -> Any:
+    if isinstance(x, list):
+        return [like(one) for one in x]
+    if x is None:
+        return None
+    y = tensor((x.shape[0], x.stride()[0]) if len(x.shape) == 2 else x.shape, x.dtype)
+    return y[:, : x.shape[1]] if len(x.shape) == 2 and x.stride()[1] == 1 else y
+
+
+@pytest.mark.parametrize("has_out", [False, True])
+def test_a_repeated_call_is_the_same_with_other_addresses(
+    has_out: bool, torch: Any, rank: GpuRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wide = tensor((16, 32))
+    out = [tensor((12, 24)), tensor((12, 8))] if has_out else None
+    arrays = (tensor((6, 16)), [tensor((16, 24)), wide[:, :8]], [None, tensor((8,), float32)], out)
+    (a, b, bias, given), (arguments, views, results), _ = made_again(rank, arrays, monkeypatch)
+    assert arguments.a.what == (a.data_ptr(), (6, 16), (16, 1), "bf16")
+    assert [one.what for one in arguments.b] == [
+        (b[0].data_ptr(), (16, 24), (24, 1), "bf16"),
+        (b[1].data_ptr(), (16, 8), (32, 1), "bf16"),
+    ]
+    assert arguments.bias == [0, bias[1].data_ptr()] and arguments.bias_dtype == "fp32"
+    assert arguments.out_dtype == "bf16" and arguments.plan_json == ""
+    assert [one.what for one in views] == [
+        (y.data_ptr(), shape, (shape[1], 1), "bf16") for y, shape in zip(results, [(12, 24), (12, 8)], strict=True)
+    ]
+    assert not has_out or all(y is one for y, one in zip(results, given, strict=True))
+
+
+def test_a_repeated_result_of_an_odd_width_is_part_of_a_wider_one(
+    torch: Any, rank: GpuRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = (tensor((6, 16)), tensor((16, 8))[:, :5], None, None)
+    _, (_, views, result), _ = made_again(rank, arrays, monkeypatch)
+    assert result.shape == (12, 5) and result.stride() == (8, 1)
+    assert views[0].what == (result.data_ptr(), (12, 5), (8, 1), "bf16")
+
+
+def test_calls_that_take_a_closer_look_are_not_repeated(torch: Any, rank: GpuRank) -> None:
+    a, b = tensor((6, 16)), tensor((16, 24))
+
+    def learn(a: Any, b: Any, out: Any = None, stream: Any = None) -> Any:
+        call = Call(SimpleNamespace(plan_json="", bias_dtype="fp32"), operands(rank, a, b, stream=stream, out=out))
+        call.again = again_of(rank, a, b, None, out)
+        call.settle("op", "same", 12)
+        call.operands.memory.run(call, lambda arguments, make, stream, results=None: make(12))
+        return again_of(rank, a, b, None, out).repeat
+
+    with pytest.warns(RuntimeWarning):
+        assert learn(tensor((6, 5)), tensor((5, 8))) is None, "what is copied is copied again"
+    assert learn(a, b[:, :7].T.T, out=tensor((12, 8))[:, :7]) is None, "a result that goes another way"
+    assert learn(a, b, stream=Stream(99)) is None, "another stream than the current one"
+    assert learn(a, b) is not None
+    for other in (tensor((7, 16)), tensor((6, 16), float16), tensor((6, 24))[:, :16], tensor((6, 16), gpu=1)):
+        assert again_of(rank, other, b).repeat is None, "another shape, dtype, pitch or GPU"
+    flat = tensor((8, 24))
+    assert again_of(rank, grown(flat[1:7, 1:17]), b).repeat is None, "an address that a kernel cannot follow"
+    assert rank.again("op", (grown(tensor((6, 16)), requires_grad=True), b, None, None)) is None
+    assert rank.again("op", (Foreign(placed((6, 16), BF16)), b, None, None)) is None
+    assert rank.again("op", (a, np.zeros((16, 24)), None, None)) is None
+
+
+def test_a_repeated_call_without_memory_goes_the_long_way(
+    torch: Any, rank: GpuRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = (tensor((6, 16)), tensor((16, 24)), None, None)
+    made_again(rank, arrays, monkeypatch)
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("out of memory")))
+    assert again_of(rank, *arrays).prepare(None) is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Hashable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -54,6 +55,15 @@ class GpuLibrary(ABC):
     @abstractmethod
     def keep_for(self, x: Any, stream: int, gpu: int) -> None:
         """x is used on a stream that is not the current one: its memory is not given away before that use has ended."""
+
+    def sign(self, x: Any) -> tuple[Hashable, int] | None:
+        """What decides how an array is taken, and its address; None for what takes a closer look: no array, or one of
+        another library, kind or layout. Where two have the same signature, `view` differs by the address alone."""
+        return None
+
+    def address(self, x: Any) -> int:
+        """Of what `new` gave."""
+        return self.view(x, "the result").address
 
     @abstractmethod
     def is_capturing(self) -> bool:

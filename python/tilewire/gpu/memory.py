@@ -20,6 +20,7 @@ from tilewire.gpu import dlpack_arrays
 from tilewire.gpu.imported import any_library, libraries, library_of
 from tilewire.gpu.library import GpuLibrary
 from tilewire.gpu.rank import GpuRank
+from tilewire.gpu.repeats import Repeat
 from tilewire.gpu.streams import LEGACY, stream_handle
 from tilewire.gpu.views import (
     ITEM_BYTES,
@@ -53,6 +54,8 @@ class GpuMemory:
         self._is_elsewhere = self.stream != current
         self._dtype = ""
         self._inputs: list[tuple[GpuLibrary | None, Any]] = []  # for _keep_inputs
+        self._rows = 0
+        self._is_plain = True  # nothing was copied
         self._detours: list[tuple[GpuLibrary, Any, Any]] = []  # library, where a result shall go, where it comes from
 
     def inputs(self, a: Any, b: Sequence[Any], names: Sequence[str]) -> tuple[GpuView, list[GpuView]]:
@@ -105,6 +108,7 @@ class GpuMemory:
 
     def settle(self, call: Call[Any], key: Hashable, rows: int) -> None:
         """A call that is ready gets its results here, on this thread, and waits for nobody later."""
+        self._rows = rows
         if self._rank.is_ready(key):
             with self._current():
                 call.early = call.make_results(rows)
@@ -121,6 +125,9 @@ class GpuMemory:
         if self._detours:
             self._finish_detours()
         self._keep_inputs()
+        again = call.again
+        if again is not None and self._is_plain and again.stream == self.stream and not self._inputs and self._rows:
+            self._rank.note_repeat(again.key, Repeat(call, again.library, self.gpu, self._rows))
         return report
 
     def _make_results(self, call: Call[Any], rows: int) -> Any:
@@ -205,6 +212,7 @@ class GpuMemory:
         return has_kernel_rows(view) and padded(cols, view.dtype) == cols
 
     def _detour(self, library: GpuLibrary, x: Any, view: GpuView, name: str) -> GpuView:
+        self._is_plain = False
         made = self.new_like(x, (view.shape[0], view.shape[1]), view.dtype, name)
         self._detours.append((library, x, made))
         return library.view(made, name)
@@ -229,6 +237,7 @@ class GpuMemory:
         rows, cols = view.shape
         if view.dtype == "fp32":  # the core says why not
             return view
+        self._is_plain = False
         library, x = self._of_a_library(x)
         _warn_of_copy(name, view)
         if as_n_major:
@@ -239,6 +248,7 @@ class GpuMemory:
         return library.view(made, name)
 
     def _converted(self, x: Any, view: GpuView, dtype: str, name: str) -> GpuView:
+        self._is_plain = False
         library, x = self._of_a_library(x)
         made = self._new(library, (1, view.shape[0]), dtype, name)[0]
         library.fill(made, x)

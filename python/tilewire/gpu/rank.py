@@ -6,7 +6,8 @@ from collections.abc import Hashable
 from typing import Any
 
 from tilewire import _core
-from tilewire.gpu.imported import is_capturing
+from tilewire.gpu.imported import is_capturing, library_of
+from tilewire.gpu.repeats import Again, Repeat, sign_all
 
 # The core keeps more: what is ready here is ready there.
 _MOST_READY = 64
@@ -22,6 +23,7 @@ class GpuRank:
         self.gpu = core.gpu
         self.world_size = core.world_size
         self._ready: set[Hashable] = set()
+        self._repeats: dict[Hashable, Repeat] = {}
         self._held: list[Any] = []
         self._captured: list[Any] = []
 
@@ -32,7 +34,22 @@ class GpuRank:
     def note_ready(self, key: Hashable) -> None:
         if len(self._ready) >= _MOST_READY:
             self._ready.clear()
+            self._repeats.clear()
         self._ready.add(key)
+
+    def again(self, shared: Hashable, arrays: tuple[Any, Any, Any, Any]) -> Again | None:
+        """A call of a, b, bias and out on the current stream of their library; `shared`: what calls differ by besides.
+        None where that is not all that there is to it."""
+        library = library_of(arrays[0])
+        signed = sign_all(library, *arrays) if library is not None else None
+        if library is None or signed is None:
+            return None
+        key = (shared, signed[0])
+        return Again(key, signed[1], library, self._repeats.get(key), library.current_stream(self.gpu))
+
+    def note_repeat(self, key: Hashable, repeat: Repeat) -> None:
+        if len(self._repeats) < _MOST_READY:
+            self._repeats[key] = repeat
 
     def hold(self, arrays: list[Any]) -> None:
         """Keeps arrays until the call that was just made has ended; for ever where it was captured in a graph."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import AbstractContextManager
 from typing import Any
 
 from tilewire.errors import InvalidArgument
 from tilewire.gpu.library import GpuLibrary
-from tilewire.gpu.views import GpuView
+from tilewire.gpu.views import KERNEL_BYTES, GpuView
 
 
 class TorchLibrary(GpuLibrary):
@@ -18,6 +18,7 @@ class TorchLibrary(GpuLibrary):
     def __init__(self, torch: Any) -> None:
         self.torch = torch
         self._tensor = torch.Tensor
+        self._plain = {torch.Tensor, getattr(getattr(torch, "nn", None), "Parameter", torch.Tensor)}
         self._names = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
         self._dtypes = {name: dtype for dtype, name in self._names.items()}
         self._raw_stream = _raw_stream_function(torch)
@@ -68,6 +69,18 @@ class TorchLibrary(GpuLibrary):
 
     def keep_for(self, x: Any, stream: int, gpu: int) -> None:
         x.record_stream(self.torch.cuda.ExternalStream(stream, device=gpu))
+
+    def sign(self, x: Any) -> tuple[Hashable, int] | None:
+        if x.__class__ not in self._plain or x.requires_grad:
+            return None
+        try:
+            address = x.data_ptr()
+            return (x.get_device(), x.dtype, x.shape, x.stride(), address % KERNEL_BYTES), address
+        except RuntimeError:  # a layout without strides
+            return None
+
+    def address(self, x: Any) -> int:
+        return int(x.data_ptr())
 
     def is_capturing(self) -> bool:
         cuda = self.torch.cuda
