@@ -2,13 +2,15 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 SCRIPT = Path(__file__).resolve().parent / "run_gpu"
 ROWS = {"rows": [{"bench": "b", "op": "ag_gemm", "shape": "1x1", "ours": 1, "baseline": 2, "ratio": 2.0, "unit": "us"}]}
-TESTS = ["pipeline", "wait", "gemm", "gated_gemm", "cuda_arena", "ag_gemm"]
+TESTS = [f"{name}_gpu_test" for name in ("pipeline", "wait", "gemm", "gated_gemm", "cuda_arena", "ag_gemm")]
+TESTS += ["gpu_ranks_test", "python_gpu"]
 
 
 class Machine:
@@ -16,11 +18,14 @@ class Machine:
 
     def __init__(self, path: Path, gpus: int = 1) -> None:
         self.path, self.gpus = path, gpus
-        for name in ("build", "bin"):
-            (path / name).mkdir()
+        for name in ("build", "bin", "scripts", "tests/gpu"):
+            (path / name).mkdir(parents=True)
+        for tool in ("run_gpu", "run_benches"):
+            shutil.copy(SCRIPT.with_name(tool), path / "scripts" / tool)
+        self.script("tests/gpu/python_gpu", "sys.exit(0)")
         self.script("bin/nvidia-smi", f"print('\\n'.join(['NVIDIA Test'] * {gpus}))")
         for name in TESTS:
-            self.script(f"build/{name}_gpu_test", "sys.exit(0)")
+            self.script(f"build/{name}", "sys.exit(0)")
         row = dict(ROWS["rows"][0], baseline_name="x")
         write = (
             f"open(sys.argv[-3], 'w').write(json.dumps({{'rows': [dict({row!r}, shape=' '.join(sys.argv[1:-3]))]}}))"
@@ -37,7 +42,7 @@ class Machine:
         environment = {**os.environ, "PATH": f"{self.path / 'bin'}:{os.environ['PATH']}", "COMMIT": "abcdef0", **more}
         environment["RESULTS_DIR"] = str(self.path / "results")
         return subprocess.run(
-            [sys.executable, SCRIPT, what, self.path / "build"],
+            [sys.executable, self.path / "scripts" / SCRIPT.name, what, self.path / "build"],
             env=environment,
             capture_output=True,
             text=True,
@@ -65,7 +70,7 @@ def test_every_test_is_a_row_and_a_failed_one_fails_the_run(tmp_path: Path) -> N
     assert done.returncode == 1
     assert "wait_gpu_test ended with 3" in done.stderr
     assert {row["shape"]: row["ratio"] for row in machine.rows("test")} == {
-        f"{name}_gpu_test": 0.0 if name == "wait" else 1.0 for name in TESTS
+        name: 0.0 if name == "wait_gpu_test" else 1.0 for name in TESTS
     }
     assert "wait_gpu_test" in (tmp_path / "results" / "README.md").read_text()
 
