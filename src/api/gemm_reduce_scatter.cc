@@ -7,7 +7,7 @@
 namespace tilewire {
 namespace {
 
-struct Front {
+struct ReduceScatterFront {
   using Op = gemm_rs::Op;
   using Arguments = GemmReduceScatterArguments;
   using Shape = GemmReduceScatterShape;
@@ -47,16 +47,18 @@ struct Front {
 }  // namespace
 
 CallReport matmul_reduce_scatter(Communicator& comm, const GemmReduceScatterArguments& arguments) {
-  return run_op<Front>(comm, arguments);
+  return run_op<ReduceScatterFront>(comm, arguments);
 }
 
 GemmReduceScatter::GemmReduceScatter(Communicator& comm, const Shape& shape)
-    : OpHandle(comm, shape, agree_op<Front>(comm, shape)) {}
+    : OpHandle(comm, shape, agree_op<ReduceScatterFront>(comm, shape)) {}
 
 CallReport GemmReduceScatter::operator()(const GemmReduceScatterArguments& arguments) const {
-  return run_handle<Front>(*this, arguments);
+  return run_handle<ReduceScatterFront>(*this, arguments);
 }
 
-PlanAnswer plan_matmul_reduce_scatter(const GemmReduceScatter::Query& query) { return plan_op<Front>(query); }
+PlanAnswer plan_matmul_reduce_scatter(const GemmReduceScatter::Query& query) {
+  return plan_op<ReduceScatterFront>(query);
+}
 
 }  // namespace tilewire

@@ -1,6 +1,7 @@
 // What a plan query refuses, asked through the public interface.
 #include <gtest/gtest.h>
 #include <tilewire/all_gather_gemm.h>
+#include <tilewire/gemm_reduce_scatter.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -54,6 +55,22 @@ TEST(PlanQuery, ARowListThatIsTooLongOrTooShortForTheLayoutIsRefusedWithBothNumb
     EXPECT_NE(text.find(std::to_string(counts) + " row counts"), std::string::npos) << text;
     EXPECT_NE(text.find("4 ranks"), std::string::npos) << text;
   }
+}
+
+TEST(PlanQuery, AReductionIsPlannedWithAllItsRanksAndItsWire) {
+  GemmReduceScatter::Query query;
+  query.ranks_per_node = {2, 2};
+  query.shape = {.rows = {64, 64, 64, 0}, .k = 32, .n = 48, .wire_dtype = {}, .plan_json = {}};
+  query.wants_timeline = true;
+  const PlanAnswer answer = plan_matmul_reduce_scatter(query);
+  EXPECT_GT(answer.simulated_s, 0);
+  EXPECT_FALSE(answer.timeline.empty());
+  EXPECT_NE(answer.plan_json.find("matmul_reduce_scatter"), std::string::npos) << answer.plan_json;
+  query.shape.plan_json = answer.plan_json;
+  query.shape.wire_dtype = DataType::fp32;
+  EXPECT_GT(plan_matmul_reduce_scatter(query).communication_s, answer.communication_s);
+  query.shape.rows.pop_back();
+  EXPECT_THROW(plan_matmul_reduce_scatter(query), Error);
 }
 
 TEST(PlanQuery, ARankOutsideTheLayoutIsRefusedWithBothNumbers) {

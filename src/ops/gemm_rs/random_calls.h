@@ -13,7 +13,7 @@ template <>
 struct OpRandomCalls<gemm_rs::Op> {
   static void add(OpSimulation& simulation, Dice& dice) {
     const int32_t ranks = simulation.ranks();
-    const gemm_rs::Problem problem{.rows = random_rows(ranks, 12, dice),
+    const gemm_rs::Problem problem{.rows = random_rows(ranks, 9, dice),
                                    .n = dice.one_in(5) ? 0 : 1 + dice.below(20),
                                    .wire_dtype = dice.pick<DataType>({DataType::bf16, DataType::fp16, DataType::fp32}),
                                    .k = 8};
