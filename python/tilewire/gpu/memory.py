@@ -126,7 +126,7 @@ class GpuMemory:
             self._finish_detours()
         self._keep_inputs()
         again = call.again
-        if again is not None and self._is_plain and again.stream == self.stream and not self._inputs and self._rows:
+        if again is not None and self._is_plain and not self._inputs and self._rows:
             self._rank.note_repeat(again.key, Repeat(call, again.library, self.gpu, self._rows))
         return report
 
