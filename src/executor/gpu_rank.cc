@@ -92,7 +92,37 @@ class CudaRank final : public GpuRank {
     rank.fault = reinterpret_cast<FaultRecord*>(fault_.on_gpu());
     rank.timeout_ns = timeout_ns;
     rank.control_page = arena_->control_on_gpu();
+    rank.trace = &trace_;
     return rank;
+  }
+
+  void make_trace(int64_t events) override {
+    if (notes_ != 0) return;
+    room_.capacity = static_cast<uint32_t>(std::clamp<int64_t>(events / lanes(), 1, kMostNotesALane));
+    const auto bytes = static_cast<size_t>(note_bytes() + count_bytes());
+    const CudaContext current(*device_, where_);
+    check(device_->driver().memory_alloc(&notes_, bytes), "cuMemAlloc", "make room for a timeline");
+    room_.notes = std::bit_cast<TraceNote*>(notes_);
+    room_.counts = std::bit_cast<uint32_t*>(notes_ + static_cast<CUdeviceptr>(note_bytes()));
+    forget_notes();
+  }
+  void set_trace_on(bool is_on) override { trace_ = is_on ? room_ : TraceView{}; }
+  GpuNotes take_notes() override {
+    std::vector<TraceNote> all(static_cast<size_t>(lanes()) * room_.capacity);
+    std::vector<uint32_t> counts(static_cast<size_t>(lanes()));
+    device_->copy_to_host(all.data(), notes_, note_bytes(), where_);
+    device_->copy_to_host(counts.data(), std::bit_cast<CUdeviceptr>(room_.counts), count_bytes(), where_);
+    forget_notes();
+    GpuNotes taken;
+    for (size_t lane = 0; lane < counts.size(); ++lane) {
+      const uint32_t kept = std::min(counts[lane], room_.capacity);
+      taken.dropped += counts[lane] - kept;
+      for (uint32_t i = 0; i < kept; ++i) {
+        taken.notes.push_back({all[lane * room_.capacity + i], static_cast<int32_t>(lane) / kTracePlaces,
+                               static_cast<TracePlace>(lane % kTracePlaces)});
+      }
+    }
+    return taken;
   }
 
   const FaultRecord& fault() const override { return *reinterpret_cast<const FaultRecord*>(fault_.host()); }
@@ -142,7 +172,10 @@ class CudaRank final : public GpuRank {
       const CudaContext current(*device_);
       if (last_call_ != nullptr) device_->driver().event_destroy(last_call_);
       if (state_ != 0) device_->driver().memory_free(state_);
+      if (notes_ != 0) device_->driver().memory_free(notes_);
     }
+    notes_ = 0;
+    room_ = trace_ = {};
     page_.reset();
     last_call_ = nullptr;
     state_ = 0;
@@ -150,6 +183,15 @@ class CudaRank final : public GpuRank {
   }
 
  private:
+  void forget_notes() {
+    const std::vector<uint32_t> none(static_cast<size_t>(lanes()), 0);
+    device_->copy_to_gpu(std::bit_cast<CUdeviceptr>(room_.counts), none.data(), count_bytes(), where_);
+  }
+  static constexpr int64_t kMostNotesALane = 1 << 16;
+  int64_t lanes() const { return int64_t{sms_} * kTracePlaces; }
+  int64_t note_bytes() const { return lanes() * room_.capacity * static_cast<int64_t>(sizeof(TraceNote)); }
+  int64_t count_bytes() const { return lanes() * static_cast<int64_t>(sizeof(uint32_t)); }
+
   static int ordinal_of(const GpuPlace& place, const CudaDriver& driver) {
     return place.device >= 0 ? static_cast<int>(place.device) : place.on_host % CudaDevice::count(driver);
   }
@@ -169,6 +211,8 @@ class CudaRank final : public GpuRank {
   PinnedMemory fault_;
   CUdeviceptr state_ = 0;
   RingMemory rings_[kRings + 1];  // as kernels reach them
+  CUdeviceptr notes_ = 0;
+  TraceView room_, trace_;  // what there is, and what kernels are told
   CUevent last_call_ = nullptr;
   std::atomic<bool> has_launched_{false};
   void* last_stream_ = nullptr;

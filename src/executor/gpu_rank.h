@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/ids.h"
 #include "base/unique_fd.h"
@@ -21,6 +22,17 @@
 namespace tilewire {
 
 struct CudaDriver;
+
+struct PlacedNote {
+  TraceNote note;
+  int32_t cta = 0;
+  TracePlace place{};
+};
+
+struct GpuNotes {
+  std::vector<PlacedNote> notes;
+  int64_t dropped = 0;  // had no room
+};
 
 struct GpuPlace {
   Rank rank;
@@ -52,6 +64,12 @@ class GpuRank {
   virtual RollCallPage hold_roll_call(const RollCallKernel& kernel, RollCallPart part) = 0;
   // For kernels; `timeout_ns` of each wait. Peers must have been mapped. The arena must live.
   virtual DeviceRank device_rank(uint64_t timeout_ns) const = 0;
+  // Room for notes of about `events` pieces of work, for whom device_rank() is given to. Once; no kernel runs.
+  virtual void make_trace(int64_t events) = 0;
+  // Whether kernels that are launched from now on note what they do.
+  virtual void set_trace_on(bool is_on) = 0;
+  // What they have noted since the last time. No kernel runs.
+  virtual GpuNotes take_notes() = 0;
   // Written by kernels at any time, see its `state`.
   virtual const FaultRecord& fault() const = 0;
   // Whether a kernel of this rank has given up, or was told to by one of its node. Copies from the GPU.

@@ -41,6 +41,13 @@ int32_t KernelFaults::add_op(const KernelNames& names) {
   return static_cast<int32_t>(ops_.size()) - 1;
 }
 
+const char* KernelFaults::role_name(int32_t op, int32_t role) const {
+  const std::lock_guard lock(mutex_);
+  if (op < 0 || static_cast<size_t>(op) >= ops_.size()) return "kernel";
+  const auto& roles = ops_[static_cast<size_t>(op)].roles;
+  return role >= 0 && static_cast<size_t>(role) < roles.size() ? roles[static_cast<size_t>(role)] : "kernel";
+}
+
 void KernelFaults::add_text(uint64_t agreed_hash, const std::string& text) {
   const std::lock_guard lock(mutex_);
   if (texts_.size() >= kMostTexts) texts_.clear();

@@ -38,6 +38,9 @@ class KernelFaults {
   void add_text(uint64_t agreed_hash, const std::string& text);
   static constexpr size_t kMostTexts = 1024;
 
+  // Of a role of an op, by their numbers; of static storage.
+  const char* role_name(int32_t op, int32_t role) const;
+
   // The error that all ranks get: what failed, where, which word, what was expected and seen.
   Error error(const FaultRecord& record, const FlagLayout& flags) const;
 

@@ -136,6 +136,7 @@ void Session::set_machine() {
   if (gpu_) {
     machine_.node_bytes_per_s = kGpuNodeBytesPerS;
     machine_.network_bytes_per_s = kGpuNetworkBytesPerS;
+    machine_.ranks_per_gpu = static_cast<int32_t>(ranks_on(gpu_->id()).size());
   }
   if (options_.emulated_bandwidth_gbps > 0) machine_.network_bytes_per_s = options_.emulated_bandwidth_gbps * 1e9 / 8;
   machine_.network_latency_s += options_.emulated_latency_us * 1e-6;
@@ -324,6 +325,7 @@ void Session::close() noexcept {
   if (wire_) wire_->close();
   if (control_) control_->close();
   abort_base_ = nullptr;
+  gpu_trace_.reset();
   if (gpu_) gpu_->close();
   if (arena_) arena_->close();
 }

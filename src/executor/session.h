@@ -20,6 +20,7 @@
 
 #include "base/ids.h"
 #include "executor/gpu_rank.h"
+#include "executor/gpu_trace.h"
 #include "executor/host_gemm.h"
 #include "executor/kernel_faults.h"
 #include "executor/role_team.h"
@@ -62,6 +63,7 @@ struct SessionSetup {
   const std::atomic<bool>* is_cancelled = nullptr;  // looked at a few times a second while other ranks are waited for
   const CudaDriver* gpu_driver = nullptr;           // tests: in place of that of this process
   RollCallKernel roll_call{};                       // needed where ranks share a GPU
+  GpuTimer gpu_timer{};                             // needed for timelines of GPU ranks
 };
 
 class Session {
@@ -216,6 +218,8 @@ class Session {
   void after_growth();
   void await_sent() const;
   void tell_abort(const char* what_this_rank_did) noexcept;
+  void start_gpu_trace();
+  void take_gpu_trace();
   void start_trace_file();
   void finish_trace_file() noexcept;
   std::string trace_path() const;
@@ -248,6 +252,8 @@ class Session {
   std::unique_ptr<RoleTeam> team_;
   std::unique_ptr<RoleTeam> relay_team_;
   std::unique_ptr<TraceLog> trace_;  // since the first start_trace()
+  GpuTimer gpu_timer_;
+  std::unique_ptr<GpuTrace> gpu_trace_;  // of GPU ranks, likewise
   bool is_tracing_ = false;
   TraceCounts forgotten_;  // of the recordings before
   std::unique_ptr<ControlConnection> control_;

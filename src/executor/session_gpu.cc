@@ -34,15 +34,12 @@ void Session::open_gpu(const SessionSetup& setup) {
         fmt::format("nodes {}", topology_.describe()),
         "start them with `tilewire run --virtual` where they share a GPU, or use the ranks of one node, or CPU ranks");
   }
-  if (!options_.trace_file.empty()) {
-    refuse(ErrorKind::unavailable, "GPU ranks record no timeline", "trace_file = " + options_.trace_file,
-           "leave TILEWIRE_TRACE_FILE out");
-  }
   GpuPlace place{.rank = rank(), .device = options_.cuda_device, .sms = options_.sms};
   for (int32_t r = 0; r < rank().value; ++r) {
     place.on_host += control_->hosts()[r].is_same_host(control_->hosts()[rank().value]) ? 1 : 0;
   }
   gpu_ = open_gpu_rank(place, setup.gpu_driver);
+  gpu_timer_ = setup.gpu_timer;
   workers_ = gpu_->sms();
   log_info("GPU {}, {} SMs", gpu_->device(), gpu_->sms());
 }

@@ -48,7 +48,8 @@ std::vector<std::string> run_gpu_ranks(int32_t ranks, const Options& options, co
                            .store = &store,
                            .threads = {},
                            .gpu_driver = &FakeGpu::driver(),
-                           .roll_call = roll_call};
+                           .roll_call = roll_call,
+                           .gpu_timer = [] { return static_cast<uint64_t>(trace_clock_ns() - 1'000'000'000'000); }};
         setup.options.rank = r;
         setup.options.world_size = ranks;
         if (adjust) adjust(r, setup.options);
@@ -435,6 +436,55 @@ TEST_F(GpuSession, CreationThatFailsAnywhereLeavesNothing) {
     if (!has_failed) break;
   }
   EXPECT_GT(n, 25);
+}
+
+// Notes as a kernel of CTA 3 leaves them; the timer of this GPU is 1000 s behind the host's clock.
+TEST_F(GpuSession, TimelineLosesNotesOrTheClock) {
+  constexpr int64_t kBehindNs = 1'000'000'000'000;
+  static constexpr const char* kRoles[] = {"none", "call", "compute", "push"};
+  Options options = gpu_options();
+  options.trace_events = 2 * options.sms * kTracePlaces;
+  const auto body = [&](Session& session) {
+    const DeviceRank rank = session.device_rank({.op = "an op", .roles = kRoles});
+    EXPECT_EQ(rank.trace->notes, nullptr);
+    session.start_trace();
+    TraceView view = *rank.trace;
+    ASSERT_NE(view.notes, nullptr);
+    ASSERT_EQ(view.capacity, 2u);
+    const int32_t lane = 3 * kTracePlaces + static_cast<int32_t>(TracePlace::second_group);
+    const auto now = static_cast<uint64_t>(trace_clock_ns() - kBehindNs);
+    view.notes[lane * 2] = {
+        .t_wait_ns = now, .t_begin_ns = now + 50, .t_end_ns = now + 90, .work = 7, .op = 0, .role = 2};
+    view.notes[lane * 2 + 1] = {.t_wait_ns = now + 100,
+                                .t_begin_ns = now + 100,
+                                .t_end_ns = now + 120,
+                                .work = 1,
+                                .source = 0,
+                                .bytes = 64,
+                                .op = 0,
+                                .role = 3,
+                                .link = TraceLink::node};
+    view.counts[lane] = 5;
+    const TraceRecord record = session.trace_record();
+    EXPECT_EQ(record.dropped, 3);
+    ASSERT_EQ(record.events.size(), 2u);
+    const TraceEvent& tile = record.events[0];
+    EXPECT_STREQ(tile.role, "compute");
+    EXPECT_STREQ(tile.name, "tile");
+    EXPECT_EQ(tile.worker, 7);
+    EXPECT_EQ(tile.work, 7);
+    EXPECT_EQ(tile.t_wait_ns, 50);
+    EXPECT_EQ(tile.t_end_ns - tile.t_begin_ns, 40);
+    EXPECT_LT(std::abs(tile.t_begin_ns - 50 - kBehindNs - static_cast<int64_t>(now)), 50'000'000);
+    EXPECT_STREQ(record.events[1].role, "push");
+    EXPECT_STREQ(record.events[1].name, "chunk");
+    EXPECT_EQ(record.events[1].bytes, 64);
+    EXPECT_EQ(view.counts[lane], 0u) << "they would come twice";
+    session.stop_trace();
+    EXPECT_EQ(rank.trace->notes, nullptr);
+    EXPECT_EQ(session.trace_record().events.size(), 2u);
+  };
+  expect_all_well(run_gpu_ranks(1, options, body));
 }
 
 }  // namespace

@@ -20,19 +20,29 @@ TraceAbout about_trace(const ControlConnection& control, int64_t dropped) {
 
 void Session::start_trace() {
   const QuietGuard guard(*this);
-  if (gpu_) {
-    throw Error(ErrorKind::unavailable, {.what = "GPU ranks record no timeline",
-                                         .where = fmt::format("rank {}", rank().value),
-                                         .values = "",
-                                         .limit = "",
-                                         .advice = "record one of CPU ranks"});
-  }
+  if (gpu_) wait_for_gpu();
   if (std::exchange(is_tracing_, true)) return;
   if (!trace_) trace_ = std::make_unique<TraceLog>(rank(), options_.trace_events);
+  if (gpu_) start_gpu_trace();
   const TraceCounts before = trace_->counts();
   forgotten_.events += before.events;
   forgotten_.dropped += before.dropped;
   trace_->clear();
+}
+
+void Session::start_gpu_trace() {
+  if (gpu_trace_) return gpu_trace_->again();
+  if (options_.trace_events == 0) return;
+  if (!gpu_timer_) {
+    throw Error(ErrorKind::unavailable, {.what = "nothing here can read the clock of the GPU for a timeline",
+                                         .where = fmt::format("rank {}", rank().value)});
+  }
+  gpu_trace_ = std::make_unique<GpuTrace>(*gpu_, gpu_timer_, options_.trace_events);
+}
+
+// What runs still is not looked at.
+void Session::take_gpu_trace() {
+  if (gpu_trace_ && is_gpu_idle()) gpu_trace_->move_to(*trace_, *kernel_faults_);
 }
 
 // Whether the file can be written shows at once, not after an hour of work. With the rank in its name, what was given
@@ -57,6 +67,7 @@ void Session::finish_trace_file() noexcept {
   try {
     const QuietGuard guard(*this);
     if (!trace_) return;  // creation has failed
+    take_gpu_trace();
     write_trace(trace_path(), trace_->collect(), about_trace(*control_, trace_->counts().dropped));
   } catch (const std::exception& error) {
     log_error("the timeline is lost: {}", error.what());
@@ -71,13 +82,17 @@ std::string Session::trace_path() const {
 
 void Session::stop_trace() {
   const QuietGuard guard(*this);
-  if (options_.trace_file.empty()) is_tracing_ = false;  // the file wants all
+  if (!options_.trace_file.empty()) return;  // which wants all
+  is_tracing_ = false;
+  if (gpu_trace_) gpu_trace_->pause();
 }
 
 TraceCounts Session::trace_counts() {
   const QuietGuard guard(*this);
+  if (gpu_trace_ && !is_dead()) wait_for_gpu();
   TraceCounts counts = forgotten_;
   if (!trace_) return counts;
+  take_gpu_trace();
   const TraceCounts kept = trace_->counts();
   counts.events += kept.events;
   counts.dropped += kept.dropped;
@@ -87,6 +102,8 @@ TraceCounts Session::trace_counts() {
 TraceRecord Session::trace_record(int64_t first) {
   const QuietGuard guard(*this);
   if (!trace_) return {};
+  if (gpu_trace_ && !is_dead()) wait_for_gpu();
+  take_gpu_trace();
   TraceRecord record{trace_->collect(), trace_->counts().dropped};
   const int64_t kept = static_cast<int64_t>(record.events.size());
   const int64_t skipped = std::clamp<int64_t>(first - forgotten_.events, 0, kept);

@@ -180,7 +180,7 @@ std::vector<TraceEvent> TraceLog::collect() const {
 
 TraceCounts TraceLog::counts() const {
   std::lock_guard lock(mutex_);
-  TraceCounts counts;
+  TraceCounts counts{.dropped = dropped_elsewhere_};
   for (const auto& [key, ring] : rings_) {
     counts.events += ring->events();
     counts.dropped += ring->dropped();
@@ -191,6 +191,7 @@ TraceCounts TraceLog::counts() const {
 void TraceLog::clear() {
   std::lock_guard lock(mutex_);
   for (const auto& [key, ring] : rings_) ring->clear();
+  dropped_elsewhere_ = 0;
 }
 
 std::string trace_json(std::span<const TraceEvent> events, const TraceAbout& about) {

@@ -77,6 +77,8 @@ class TraceLog {
   // All events so far, by the beginning of their waits. Only while no role runs, as counts() and clear().
   std::vector<TraceEvent> collect() const;
   TraceCounts counts() const;  // copies nothing
+  // Of events that had no room where they were first noted. By the thread that collects.
+  void add_dropped(int64_t events) { dropped_elsewhere_ += events; }
   // Forgets all events and gives their room back.
   void clear();
 
@@ -84,6 +86,7 @@ class TraceLog {
   Rank rank_;
   int64_t capacity_events_;
   std::atomic<int64_t> budget_;
+  int64_t dropped_elsewhere_ = 0;
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, int32_t>, std::unique_ptr<TraceRing>> rings_;
 };

@@ -14,6 +14,7 @@
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <set>
 
 #include "device/tile/tile_launch.cuh"
 #include "executor/device_call.h"
@@ -97,7 +98,8 @@ class Stream {
 class Joined {
  public:
   explicit Joined(const Options& options)
-      : session_(Session::create({.options = options, .threads = {}, .roll_call = hold_roll_call})),
+      : session_(Session::create(
+            {.options = options, .threads = {}, .roll_call = hold_roll_call, .gpu_timer = read_global_timer})),
         calls_(*session_) {}
   ~Joined() { session_->close(); }
   Joined(const Joined&) = delete;
@@ -248,7 +250,39 @@ void test_all_refuse(Joined& joined) {
   expect(data.count_wrong() == 0, "a call behind one that all refused");
 }
 
+// Events of one call lie between the host's times around it, and none comes when the recording has ended.
+void test_trace(Joined& joined) {
+  const Stream stream;
+  RankCase data(shapes(joined.ranks())[0], joined.me());
+  call_once(joined, data, stream, 1);
+  joined.session().start_trace();
+  const int64_t begin_ns = trace_clock_ns();
+  call_once(joined, data, stream, 2);
+  const int64_t end_ns = trace_clock_ns();
+  expect(data.count_wrong() == 0, "a traced call computes what others do");
+  const TraceRecord record = joined.session().trace_record();
+  constexpr int64_t kClockErrorNs = 200'000;
+  std::set<std::string> roles;
+  bool is_within = true;
+  for (const TraceEvent& e : record.events) {
+    roles.insert(e.role);
+    is_within = is_within && e.t_wait_ns >= 0 && e.t_begin_ns <= e.t_end_ns &&
+                e.t_begin_ns - e.t_wait_ns > begin_ns - kClockErrorNs && e.t_end_ns < end_ns + kClockErrorNs;
+  }
+  const Topology t = joined.session().topology();
+  const bool has_peers = t.ranks_on(t.node(Rank{joined.me()})) > 1;
+  expect(roles.count("compute") == 1, "the timeline has tiles");
+  expect(!has_peers || roles.count("push") == 1, "it has chunks for peers");
+  expect((t.nodes > 1) == (roles.count("send") == 1), "it has chunks for other nodes");
+  expect(is_within, "its events lie where the host saw the call");
+  expect(record.dropped == 0, "all of them had room");
+  joined.session().stop_trace();
+  call_once(joined, data, stream, 3);
+  expect(joined.session().trace_record().events.size() == record.events.size(), "no event behind the recording");
+}
+
 void test_life(Joined& joined) {
+  test_trace(joined);
   test_shapes(joined);
   test_two_streams(joined);
   test_graph(joined);

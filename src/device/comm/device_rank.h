@@ -32,7 +32,7 @@ struct DeviceRank {
   std::byte* control_page = nullptr;
   // Pinned host memory. Without entries where there is one node.
   RingMemory rings[kRings] = {};
-  TraceView trace = {};      // of device memory of the rank, for as many CTAs as its kernels may have
+  const TraceView* trace = nullptr;  // looked at when a kernel is launched; for as many CTAs as the rank has SMs
   RingMemory arrivals = {};  // with entries where the proxy announces arrivals and the relay role publishes them
 };
 

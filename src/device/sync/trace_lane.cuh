@@ -13,10 +13,11 @@ class TraceLane {
   TILEWIRE_DEVICE TraceLane(const TraceView& view, TracePlace place) : view_(view), place_(place) {}
 
   TILEWIRE_DEVICE bool is_on() const { return view_.notes != nullptr; }
-  // The times of `note` count for nothing.
+  // Times and op of `note` count for nothing.
   TILEWIRE_DEVICE void wait(TraceNote note) const {
     if (!has_room()) return;
     note.t_wait_ns = ptx::global_timer_ns();
+    note.op = view_.op;
     next() = note;
   }
   TILEWIRE_DEVICE void begin() const {

@@ -15,7 +15,8 @@ struct TraceNote {
   int64_t work = -1;  // as that of TraceEvent
   int32_t source = -1;
   uint32_t bytes = 0;
-  uint8_t role = 0;  // the op's number of it
+  int32_t op = 0;  // as in a fault record, as the next
+  uint8_t role = 0;
   TraceLink link = TraceLink::none;
 };
 
@@ -28,6 +29,7 @@ struct TraceView {
   TraceNote* notes = nullptr;  // [CTAs x kTracePlaces][capacity] in device memory
   uint32_t* counts = nullptr;  // [CTAs x kTracePlaces], also of those that had no room
   uint32_t capacity = 0;
+  int32_t op = 0;
 };
 
 }  // namespace tilewire

@@ -176,6 +176,7 @@ struct FusedKernel::State {
   DeviceTables device;
   Schedule schedule;  // tables on the device; epoch 0
   CallView call;
+  const TraceView* trace = nullptr;
   CUtensorMap gathered[2] = {};
   int32_t comm_ctas = 0, ctas = 0;
 
@@ -238,7 +239,7 @@ struct FusedKernel::State {
     call.control_page = rank.control_page;
     std::copy(std::begin(rank.rings), std::end(rank.rings), call.rings);
     call.arrivals = rank.arrivals;
-    call.trace = rank.trace;
+    trace = rank.trace;
     call.limits = {.abort_word = reinterpret_cast<uint64_t*>(own_arena + ControlPage::kAbort),
                    .fault = rank.fault,
                    .timeout_ns = rank.timeout_ns,
@@ -304,6 +305,8 @@ FusedParameters FusedKernel::parameters(uint64_t agreed_hash, const FusedOperand
   p.schedule = s.schedule;
   p.call = s.call;
   p.call.agreed_hash = agreed_hash;
+  if (s.trace != nullptr) p.call.trace = *s.trace;
+  p.call.trace.op = s.call.limits.op;
   p.shard = {static_cast<const std::byte*>(operands.a.data), operands.a.pitch_bytes};
   p.stages_per_tile = static_cast<int32_t>(div_up(s.problem.k, kStageDepth));
   p.comm_ctas = s.comm_ctas;
