@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -113,6 +114,8 @@ def one_refuses() -> dict[str, Any]:
     def captured(last: bool) -> None:
         """What a rank refuses while it captures is no call: the other ranks make one more than it, and wait in vain."""
         torch.cuda.is_captured = last
+        if not last:
+            time.sleep(0.5)  # a refusal would be here before the call
         tw.all_gather_matmul(own((8,)) if last else own(A), own(B))
 
     with tw.init(device=f"cuda:{me()}", deadline_s=2) as comm:
