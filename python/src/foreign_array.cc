@@ -35,6 +35,7 @@ class ArenaBlock {
   ArenaBlock(const ArenaBlock&) = delete;
   ArenaBlock& operator=(const ArenaBlock&) = delete;
   uintptr_t address() const { return reinterpret_cast<uintptr_t>(data_); }
+  void* data() const { return data_; }
   int32_t gpu() const { return comm_->gpu(); }
 
  private:
@@ -52,9 +53,8 @@ nb::ndarray<nb::array_api> gpu_array(const nb::object& owner, const std::vector<
                                      const std::string& dtype) {
   const auto& block = nb::cast<const ArenaBlock&>(owner);
   const std::vector<size_t> lengths(shape.begin(), shape.end());
-  return nb::ndarray<nb::array_api>(reinterpret_cast<void*>(block.address()), lengths.size(), lengths.data(), owner,
-                                    nullptr, dlpack_dtype(parse_data_type(dtype)), nb::device::cuda::value,
-                                    block.gpu());
+  return nb::ndarray<nb::array_api>(block.data(), lengths.size(), lengths.data(), owner, nullptr,
+                                    dlpack_dtype(parse_data_type(dtype)), nb::device::cuda::value, block.gpu());
 }
 
 // An array of another library, alive as long as this is.
