@@ -83,7 +83,6 @@ def calls() -> dict[str, Any]:
         refuse("out has the wrong shape", own(A), own(B), out=own((15, 24)))
         overlapping = own((24, 16))
         refuse("out overlaps a", overlapping[:8], own((16, 16)), out=overlapping[:16])
-        found["trace"] = outcome(comm.trace().start)
         found["handle"] = outcome(lambda: tw.AllGatherMatmul([8, 8], 16, 24, dtype="fp32")(own(A), own(B)))
         placed_in_arena = comm.empty((3, 16), bfloat16)
         placed_in_arena.array[...] = 5

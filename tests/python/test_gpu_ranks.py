@@ -78,7 +78,6 @@ def test_what_all_ranks_refuse_is_named_and_the_next_call_is_tried(tmp_path: Pat
             got = found.pop(name)
             assert got["error"] == "InvalidArgument", f"rank {rank}, {name}: {got}"
             assert all(piece in got["text"] for piece in pieces), f"rank {rank}, {name}: {got}"
-        assert found.pop("trace")["error"] == "Unavailable"
         assert found.pop("arena") == [f"cuda:{rank}", [3, 16], "torch.bfloat16"]
         assert found.pop("arena, freed") == "Tensor"
         assert "USER_ARENA_RESERVE_BYTES" in found.pop("arena, no room")["text"]
