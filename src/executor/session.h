@@ -1,8 +1,8 @@
 // One rank of a communicator, put together: control connection, arena, transport, proxy, command rings, role threads,
 // and the numbers of its calls. Ops run on a Session; the public Communicator owns one.
 //
-// A GPU rank has no role threads, no rings and no timeline: its calls are kernels, which end behind the back of the host
-// (see GpuRank). What a kernel says went wrong is told to all ranks as an abort.
+// A GPU rank has no role threads: its calls are kernels, which end behind the back of the host (see GpuRank). What a
+// kernel says went wrong is told to all ranks as an abort, and what it notes becomes a timeline (see GpuTrace).
 //
 // Thread-safety: one call at a time, from any thread (see QuietGuard); close() and is_dead() from any thread.
 #pragma once

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
-#include <utility>
 
 #include "base/log.h"
 #include "executor/session.h"
@@ -21,13 +20,14 @@ TraceAbout about_trace(const ControlConnection& control, int64_t dropped) {
 void Session::start_trace() {
   const QuietGuard guard(*this);
   if (gpu_) wait_for_gpu();
-  if (std::exchange(is_tracing_, true)) return;
+  if (is_tracing_) return;
   if (!trace_) trace_ = std::make_unique<TraceLog>(rank(), options_.trace_events);
   if (gpu_) start_gpu_trace();
   const TraceCounts before = trace_->counts();
   forgotten_.events += before.events;
   forgotten_.dropped += before.dropped;
   trace_->clear();
+  is_tracing_ = true;
 }
 
 void Session::start_gpu_trace() {

@@ -331,11 +331,28 @@ def refusals() -> dict[str, Any]:
         refuse("out by DLPack", d.a, d.b, out=Foreign(d.a))
         refuse("stream is a word", d.a, d.b, stream="side")
         refuse("result is too large", d.a[:, :8], d.b[:8, :1].expand(8, 2**40))
-        found["trace"] = outcome(comm.trace().start)
         found["empty: no room"] = outcome(lambda: comm.empty(1 << 50, torch.bfloat16))
         found["after"] = d.wrong(tw.all_gather_matmul(d.a, d.b))
         comm.synchronize()
     return found
+
+
+def timeline() -> dict[str, Any]:
+    """The roles of a traced call, whether its times make sense, and events of a call behind the recording."""
+    with tw.init() as comm:
+        d = Coded(comm)
+        tw.all_gather_matmul(d.a, d.b)
+        with comm.trace() as recording:
+            y = tw.all_gather_matmul(d.a, d.b)
+        events = recording.events
+        tw.all_gather_matmul(d.a, d.b)
+        comm.synchronize()
+        return {
+            "wrong": d.wrong(y),
+            "roles": sorted({event.role for event in events}),
+            "in order": all(e.t_wait_ns >= 0 and e.t_begin_ns <= e.t_end_ns for e in events),
+            "later": len(recording.events) - len(events),
+        }
 
 
 def _overlapping(d: Coded) -> tuple[torch.Tensor, torch.Tensor]:

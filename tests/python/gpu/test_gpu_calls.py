@@ -56,10 +56,9 @@ REFUSALS: dict[str, list[str]] = {
     "out by DLPack": ["out is read-only"],
     "stream is a word": ["stream is a str"],
     "result is too large": ["does not fit into memory"],
-    "trace": ["GPU ranks record no timeline"],
     "empty: no room": ["USER_ARENA_RESERVE_BYTES"],
 }
-OTHER_CLASSES = {"trace": "Unavailable", "empty: no room": "ResourceError", "result is too large": "ResourceError"}
+OTHER_CLASSES = {"empty: no room": "ResourceError", "result is too large": "ResourceError"}
 
 
 def test_calls_that_all_ranks_refuse_leave_the_communicator_usable(gpu_ranks: Any) -> None:
@@ -70,6 +69,12 @@ def test_calls_that_all_ranks_refuse_leave_the_communicator_usable(gpu_ranks: An
             got = found[name]
             assert got["error"] == OTHER_CLASSES.get(name, "InvalidArgument"), f"rank {rank}, {name}: {got}"
             assert all(piece in got["text"] for piece in pieces), f"rank {rank}, {name}: {got}"
+
+
+def test_a_timeline_shows_what_kernels_did(gpu_ranks: Any) -> None:
+    for rank, found in enumerate(gpu_ranks("timeline", 2)):
+        assert found["wrong"] == "" and found["in order"] and found["later"] == 0, f"rank {rank}: {found}"
+        assert found["roles"] == ["compute", "push"], f"rank {rank}: {found}"
 
 
 DISAGREEMENTS: dict[str, list[str]] = {
