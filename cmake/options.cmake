@@ -22,7 +22,10 @@ endif()
 # A compiler cache and a fast linker are used when they are there; neither is needed.
 find_program(TILEWIRE_CCACHE ccache)
 if(TILEWIRE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_CXX_COMPILER_LAUNCHER "${TILEWIRE_CCACHE}")
+  # What it must be told of precompiled headers, and of the compiler that reads them.
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+    "${CMAKE_COMMAND};-E;env;CCACHE_SLOPPINESS=pch_defines,time_macros;${TILEWIRE_CCACHE}")
+  add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-fpch-preprocess>)
 endif()
 find_program(TILEWIRE_MOLD mold)
 if(TILEWIRE_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 12.1)

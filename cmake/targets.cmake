@@ -34,6 +34,34 @@ function(tilewire_public_library)
   set_target_properties(tilewire PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
 endfunction()
 
+# What each test includes, parsed once: half of the time that a test takes to compile. Tests do little work of their own,
+# so that they gain nothing from more optimisation either.
+function(tilewire_share_test_headers test)
+  if(NOT TARGET tilewire_test_headers)
+    set(source ${PROJECT_BINARY_DIR}/test_headers.cc)
+    if(NOT EXISTS ${source})
+      file(WRITE ${source} "int main() {}\n")
+    endif()
+    add_executable(tilewire_test_headers ${source})  # a program, as they are: the compiler's options must be the same
+    tilewire_flags(tilewire_test_headers)
+    tilewire_lower_optimisation(tilewire_test_headers)
+    target_link_libraries(tilewire_test_headers PRIVATE GTest::gtest fmt::fmt)
+    target_precompile_headers(tilewire_test_headers PRIVATE <gtest/gtest.h> <fmt/format.h> <algorithm> <array> <atomic>
+      <chrono> <cstdint> <filesystem> <fstream> <functional> <map> <memory> <mutex> <optional> <random> <span> <string>
+      <thread> <utility> <vector>)
+  endif()
+  tilewire_lower_optimisation(${test})
+  target_precompile_headers(${test} REUSE_FROM tilewire_test_headers)
+  # A test with definitions of its own does without.
+  set_target_properties(tilewire_test_headers ${test} PROPERTIES PCH_WARN_INVALID OFF)
+endfunction()
+
+function(tilewire_lower_optimisation target)
+  if(CMAKE_BUILD_TYPE STREQUAL RelWithDebInfo AND NOT TILEWIRE_SANITIZE)
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-O1>)
+  endif()
+endfunction()
+
 # tilewire_test(wire_test SOURCES wire_test.cc DEPENDS tilewire_schedule LABELS unit TIMEOUT 60)
 function(tilewire_test name)
   if(NOT TILEWIRE_BUILD_TESTS)
@@ -48,6 +76,7 @@ function(tilewire_test name)
   endif()
   add_executable(${name} ${ARG_SOURCES})
   tilewire_flags(${name})
+  tilewire_share_test_headers(${name})
   target_link_libraries(${name} PRIVATE ${ARG_DEPENDS} GTest::gtest GTest::gtest_main)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
   set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
