@@ -9,7 +9,7 @@ import subprocess
 
 def compile_flags(root):
     """The flags that every source needs to be parsed."""
-    flags = ["-std=c++20", f"-I{root / 'src'}", f"-I{root / 'include'}"]
+    flags = ["-std=c++20", f"-I{root / 'src'}", f"-I{root / 'include'}", '-DTILEWIRE_VERSION=""']
     return [*flags, "-isystem/usr/local/include/eigen3", "-isystem/usr/include/eigen3"]
 
 
