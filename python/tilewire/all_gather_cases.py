@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
+from tilewire.arrays import dtype_name
 from tilewire.checker import Report, check_gathered, check_matmul
 from tilewire.coded_data import coded_bias, coded_rows, coded_shard, coded_weight
 from tilewire.demo_cases import Machine, of_each_rank
@@ -39,7 +40,7 @@ class AllGatherCase:
     @property
     def shape(self) -> str:
         columns = ", ".join(map(of_each_rank, self.columns))
-        dtype = np.dtype(self.dtype).name.replace("bfloat", "bf").replace("float", "fp")
+        dtype = dtype_name(np.dtype(self.dtype))
         return f"{of_each_rank(self.rows)} x {self.k} x {columns} {dtype}"
 
     @property

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import ml_dtypes
 import numpy as np
 
+from tilewire.arrays import dtype_name
 from tilewire.checker import Report, check_matmul_sum
 from tilewire.coded_data import coded_bias, coded_rows, coded_weight
 from tilewire.demo_cases import Machine, of_each_rank
@@ -40,7 +41,7 @@ class ReduceScatterCase:
 
     @property
     def shape(self) -> str:
-        dtype = np.dtype(self.dtype).name.replace("bfloat", "bf").replace("float", "fp")
+        dtype = dtype_name(np.dtype(self.dtype))
         return f"{of_each_rank(self.rows)} x {of_each_rank(self.k)} x {self.n} {dtype}"
 
     def prepare(self, rank: int, seed: int) -> _Call:

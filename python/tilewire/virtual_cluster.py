@@ -28,9 +28,6 @@ from tilewire.gpu.mps import find_control, private_daemon, shares
 _CARD_GBPS = 400.0  # that the ranks of one GPU share
 _READY_S, _END_S = 60.0, 20.0
 _POLL_S = 0.1
-# With 32 connections each the fourth client of an MPS server is out of memory; 6 x 8 are fine (H200). There seem to be
-# some 128 channels for all clients.
-_MOST_CONNECTIONS, _CONNECTIONS_EACH = 96, 8
 # It would take SMs away from ranks that count on them.
 PERCENTAGE = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 
@@ -70,10 +67,10 @@ def virtual_cluster(layout: Sequence[int], secret: str, is_over: Callable[[], bo
         )
     # Not where TMPDIR may point to: the path of a socket is short.
     with (
-        private_daemon() as mps,
+        private_daemon(sum(layout) + 1) as mps,  # the wire is one, too
         tempfile.TemporaryDirectory(prefix="tilewire-wire-", dir="/tmp", ignore_cleanup_errors=True) as folder,
     ):
-        shared = {**mps, **_connections(sum(layout)), "TILEWIRE_WIRE": f"{folder}/wire"}
+        shared = {**mps, "TILEWIRE_WIRE": f"{folder}/wire"}
         shared["TILEWIRE_CUDA_DEVICE"] = os.environ.get("TILEWIRE_CUDA_DEVICE") or "0"
         with (
             _keeper([mps["CUDA_MPS_PIPE_DIRECTORY"], folder], mps),
@@ -109,11 +106,6 @@ def _keeper(folders: Sequence[str], mps: Mapping[str, str]) -> Iterator[None]:
     finally:
         with suppress(BrokenPipeError):
             child.communicate("over\n")
-
-
-def _connections(ranks: int) -> dict[str, str]:
-    each = max(1, min(_CONNECTIONS_EACH, _MOST_CONNECTIONS // (ranks + 1)))
-    return {"CUDA_DEVICE_MAX_CONNECTIONS": str(each)}
 
 
 def _share(layout: Sequence[int], sms: int) -> dict[str, str]:

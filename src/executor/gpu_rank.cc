@@ -107,22 +107,13 @@ class CudaRank final : public GpuRank {
     forget_notes();
   }
   void set_trace_on(bool is_on) override { trace_ = is_on ? room_ : TraceView{}; }
-  GpuNotes take_notes() override {
+  NotedWorks take_notes() override {
     std::vector<TraceNote> all(static_cast<size_t>(lanes()) * room_.capacity);
     std::vector<uint32_t> counts(static_cast<size_t>(lanes()));
     device_->copy_to_host(all.data(), notes_, note_bytes(), where_);
     device_->copy_to_host(counts.data(), std::bit_cast<CUdeviceptr>(room_.counts), count_bytes(), where_);
     forget_notes();
-    GpuNotes taken;
-    for (size_t lane = 0; lane < counts.size(); ++lane) {
-      const uint32_t kept = std::min(counts[lane], room_.capacity);
-      taken.dropped += counts[lane] - kept;
-      for (uint32_t i = 0; i < kept; ++i) {
-        taken.notes.push_back({all[lane * room_.capacity + i], static_cast<int32_t>(lane) / kTracePlaces,
-                               static_cast<TracePlace>(lane % kTracePlaces)});
-      }
-    }
-    return taken;
+    return noted_works(all, counts, room_.capacity);
   }
 
   const FaultRecord& fault() const override { return *reinterpret_cast<const FaultRecord*>(fault_.host()); }

@@ -9,11 +9,11 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "base/ids.h"
 #include "base/unique_fd.h"
 #include "device/comm/device_rank.h"
+#include "device/sync/noted_works.h"
 #include "device/sync/roll_call.h"
 #include "memory/arena.h"
 #include "memory/gpu_id.h"
@@ -22,17 +22,6 @@
 namespace tilewire {
 
 struct CudaDriver;
-
-struct PlacedNote {
-  TraceNote note;
-  int32_t cta = 0;
-  TracePlace place{};
-};
-
-struct GpuNotes {
-  std::vector<PlacedNote> notes;
-  int64_t dropped = 0;  // had no room
-};
 
 struct GpuPlace {
   Rank rank;
@@ -69,7 +58,7 @@ class GpuRank {
   // Whether kernels that are launched from now on note what they do.
   virtual void set_trace_on(bool is_on) = 0;
   // What they have noted since the last time. No kernel runs.
-  virtual GpuNotes take_notes() = 0;
+  virtual NotedWorks take_notes() = 0;
   // Written by kernels at any time, see its `state`.
   virtual const FaultRecord& fault() const = 0;
   // Whether a kernel of this rank has given up, or was told to by one of its node. Copies from the GPU.

@@ -6,7 +6,7 @@ namespace tilewire {
 namespace {
 
 // A computing CTA has two groups, whose tiles overlap: a track each.
-int32_t worker_of(const PlacedNote& n) {
+int32_t worker_of(const NotedWork& n) {
   if (n.place == TracePlace::first_group) return 2 * n.cta;
   if (n.place == TracePlace::second_group) return 2 * n.cta + 1;
   return n.cta;
@@ -22,8 +22,8 @@ GpuTrace::GpuTrace(GpuRank& gpu, const GpuTimer& timer, int64_t events) : gpu_(g
 
 GpuTrace::~GpuTrace() { pause(); }
 
-// The quickest of some looks says best what the host's clock was: within some microseconds. The GPU's timer is the same
-// for all ranks on it, so that their events are in order with each other to that, too.
+// The quickest of some looks says best what the host's clock was: tests hold it to 0.2 ms. The GPU's timer is the same for
+// all ranks on it, but each learns it for itself, so that their events are in order with each other to that, too.
 void GpuTrace::learn_clock() {
   constexpr int kLooks = 8;
   int64_t quickest_ns = std::numeric_limits<int64_t>::max();
@@ -40,8 +40,8 @@ void GpuTrace::learn_clock() {
 }
 
 void GpuTrace::move_to(TraceLog& log, const KernelFaults& kernels) {
-  const GpuNotes taken = gpu_.take_notes();
-  for (const PlacedNote& n : taken.notes) {
+  const NotedWorks taken = gpu_.take_notes();
+  for (const NotedWork& n : taken.works) {
     const auto host_ns = [&](uint64_t gpu_ns) { return static_cast<int64_t>(gpu_ns) + clock_offset_ns_; };
     const auto begin_ns = static_cast<int64_t>(n.note.t_begin_ns);
     log.ring(kernels.role_name(n.note.op, n.note.role), worker_of(n))

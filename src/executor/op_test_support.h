@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -101,12 +102,41 @@ std::vector<RankOutcome> run_spoiled(const std::function<void(Rank, typename Op:
 
 // A matrix of value(row, column).
 template <class Value>
-OwnedMatrix matrix_of(int64_t rows, int64_t cols, DataType dtype, const Value& value) {
+OwnedMatrix matrix_of(int64_t rows, int64_t cols, DataType dtype, Value&& value) {
   OwnedMatrix m(rows, cols, dtype);
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < cols; ++c) m.set(r, c, value(r, c));
   }
   return m;
+}
+
+// For matrix_of(): numbers whose sums are not exact in fp32, the same each time for a rank.
+class NormalNumbers {
+ public:
+  explicit NormalNumbers(Rank rank) : random_(static_cast<uint32_t>(100 + rank.value)) {}
+  double operator()(int64_t, int64_t) { return normal_(random_); }
+
+ private:
+  std::mt19937 random_;
+  std::normal_distribution<double> normal_;
+};
+
+// On ranks of 2+2: for each dtype a call by each of the plans gives the bits of one by the first.
+// `result(session, op, dtype, plan_json)`.
+template <class Op, class Result>
+void expect_same_bits(const Options& options, const std::vector<DataType>& dtypes,
+                      const std::vector<std::string>& plans, const Result& result) {
+  const auto outcomes = run_thread_cluster({2, 2}, options, [&](Session& session) {
+    OpCalls<Op> op(session);
+    for (const DataType dtype : dtypes) {
+      const std::vector<std::byte> first = result(session, op, dtype, plans[0]);
+      for (size_t i = 0; i < plans.size(); ++i) {
+        ASSERT_TRUE(result(session, op, dtype, plans[i]) == first)
+            << to_string(dtype) << ", call " << i << " " << plans[i];
+      }
+    }
+  });
+  EXPECT_EQ(first_error(outcomes), "");
 }
 
 // Every element is expected(row, column), as the dtype holds it. `name` says of whom and what.

@@ -40,9 +40,11 @@ void Session::start_gpu_trace() {
   gpu_trace_ = std::make_unique<GpuTrace>(*gpu_, gpu_timer_, options_.trace_events);
 }
 
-// What runs still is not looked at.
+// Of a dead communicator what runs still is not looked at.
 void Session::take_gpu_trace() {
-  if (gpu_trace_ && is_gpu_idle()) gpu_trace_->move_to(*trace_, *kernel_faults_);
+  if (!gpu_trace_) return;
+  if (!is_dead()) wait_for_gpu();
+  if (is_gpu_idle()) gpu_trace_->move_to(*trace_, *kernel_faults_);
 }
 
 // Whether the file can be written shows at once, not after an hour of work. With the rank in its name, what was given
@@ -89,7 +91,6 @@ void Session::stop_trace() {
 
 TraceCounts Session::trace_counts() {
   const QuietGuard guard(*this);
-  if (gpu_trace_ && !is_dead()) wait_for_gpu();
   TraceCounts counts = forgotten_;
   if (!trace_) return counts;
   take_gpu_trace();
@@ -102,7 +103,6 @@ TraceCounts Session::trace_counts() {
 TraceRecord Session::trace_record(int64_t first) {
   const QuietGuard guard(*this);
   if (!trace_) return {};
-  if (gpu_trace_ && !is_dead()) wait_for_gpu();
   take_gpu_trace();
   TraceRecord record{trace_->collect(), trace_->counts().dropped};
   const int64_t kept = static_cast<int64_t>(record.events.size());

@@ -56,4 +56,7 @@ struct WireRingHeader {
 
 using WireRing = LapRing<WireRingHeader, WireEntry>;
 
+// CTAs, and so SMs, of the wire that serves so many rings: one each, in pairs, as the kernels beside it take them.
+constexpr int32_t wire_ctas(int32_t rings) { return (rings + 1) / 2 * 2; }
+
 }  // namespace tilewire

@@ -404,10 +404,10 @@ void expect_refusal(const char* name, const Change& change) {
 // How often rank 0 has noted each piece of work, by role, source, number and link.
 using Noted = std::map<std::tuple<int32_t, int32_t, int64_t, TraceLink>, int64_t>;
 
-Noted count_notes(const TraceBuffer& trace) {
+Noted count_notes(const NotedWorks& found) {
   Noted noted;
   bool is_in_order = true;
-  for (const NotedWork& n : trace.notes()) {
+  for (const NotedWork& n : found.works) {
     ++noted[{n.note.role, n.note.source, n.note.work, n.note.link}];
     is_in_order = is_in_order && n.note.t_wait_ns > 0 && n.note.t_wait_ns <= n.note.t_begin_ns &&
                   n.note.t_begin_ns <= n.note.t_end_ns;
@@ -436,10 +436,11 @@ void test_trace(int32_t push_ctas) {
   }
   data.wait();
   expect(data.count_wrong(1) == 0, "a traced call computes what others do");
-  const Noted noted = count_notes(trace);
+  const NotedWorks found = trace.noted();
+  const Noted noted = count_notes(found);
   const auto has = [&](int64_t times, int32_t role, int32_t source, int64_t work, TraceLink link) {
-    const auto found = noted.find({role, source, work, link});
-    expect(found != noted.end() && found->second == times, "each piece of work is noted by who did it");
+    const auto piece = noted.find({role, source, work, link});
+    expect(piece != noted.end() && piece->second == times, "each piece of work is noted by who did it");
   };
   const FormNumbers& form = data.kernel(0).form();
   const int64_t groups = form.cluster_ctas() * (std::string(form.name).starts_with("ping_pong") ? 1 : kComputeGroups);
@@ -451,8 +452,8 @@ void test_trace(int32_t push_ctas) {
     has(1, ag_gemm::kSendRole, 0, chunk, TraceLink::network);
   }
   for (int32_t chunk = 0; chunk < 2; ++chunk) has(1, ag_gemm::kForwardRole, 2, chunk, TraceLink::node);
-  expect(trace.dropped() == 0 && static_cast<int64_t>(noted.size()) == tiles + 3 * 6 + 2, "and nothing else");
-  expect(narrow.dropped() > 0, "notes without room are counted");
+  expect(found.dropped == 0 && static_cast<int64_t>(noted.size()) == tiles + 3 * 6 + 2, "and nothing else");
+  expect(narrow.noted().dropped > 0, "notes without room are counted");
 }
 
 void test_refusals() {

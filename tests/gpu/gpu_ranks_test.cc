@@ -506,7 +506,7 @@ std::string text_of(const std::vector<int32_t>& nodes) {
 constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS=8";
 
 std::vector<std::string> variables_of(const Scenario& scenario) {
-  const int32_t ranks = scenario.ranks(), wire_sms = scenario.has_wire() ? (ranks + 1) / 2 * 2 : 0;
+  const int32_t ranks = scenario.ranks(), wire_sms = scenario.has_wire() ? wire_ctas(ranks) : 0;
   return {"TILEWIRE_DEVICE=cuda", "TILEWIRE_CUDA_DEVICE=0",
           "TILEWIRE_SMS=" + std::to_string((sm_count() - wire_sms) / ranks / 2 * 2),
           "TILEWIRE_LAYOUT=" + text_of(scenario.nodes), "TILEWIRE_ARENA_INITIAL_BYTES=2MiB",

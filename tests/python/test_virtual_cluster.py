@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from tilewire import _core, launcher, virtual_cluster
 from tilewire.cli import app
 from tilewire.errors import InvalidArgument, Unavailable
+from tilewire.gpu.mps import connections
 from tilewire.launcher import Launch, launch, rank_command
 from tilewire.virtual_cluster import virtual_layout
 
@@ -143,7 +144,7 @@ def test_shares_are_even_and_leave_the_wire_its_sms(
 
 def test_many_ranks_have_fewer_connections_each() -> None:
     for ranks in range(1, 60):
-        each = int(virtual_cluster._connections(ranks)["CUDA_DEVICE_MAX_CONNECTIONS"])
+        each = int(connections(ranks + 1)["CUDA_DEVICE_MAX_CONNECTIONS"])
         assert each >= 1 and (ranks + 1) * each <= 96
         assert each == 8 or ranks > 10
 

@@ -42,7 +42,7 @@ def find_gpu() -> tuple[Gpu | None, str]:
 @contextmanager
 def sharing(gpu: Gpu, ranks: int) -> Iterator[dict[str, str]]:
     """The variables of ranks that share the first GPU, under an MPS daemon of their own. Raises `Unavailable`."""
-    with private_daemon() as variables:
+    with private_daemon(ranks) as variables:
         sms = str(shares(gpu.sms, ranks))
         yield {**variables, "TILEWIRE_DEVICE": "cuda", "TILEWIRE_CUDA_DEVICE": "0", "TILEWIRE_SMS": sms}
 

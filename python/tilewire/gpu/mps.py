@@ -16,9 +16,9 @@ from tilewire.errors import Unavailable
 _CONTROL = "nvidia-cuda-mps-control"
 _FOLDERS = ("/usr/local/nvidia/bin", "/usr/bin")
 _START_S, _END_S = 20.0, 10.0
-# A GPU has channels for so many connections of its clients; by default a process takes more than a fourth of them, and
-# the fourth rank is out of memory. Measured on an H200.
-CONNECTIONS = {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}
+# A GPU has some 128 channels for the connections of all clients; by default a process takes more than a fourth of them,
+# and the fourth rank is out of memory. Six clients with eight each are fine. Measured on an H200.
+_MOST_CONNECTIONS, _CONNECTIONS_EACH = 96, 8
 
 
 def find_control() -> str | None:
@@ -27,9 +27,9 @@ def find_control() -> str | None:
 
 
 @contextmanager
-def private_daemon() -> Iterator[dict[str, str]]:
-    """Starts a daemon with folders of its own and gives the variables of programs that shall be its clients. It ends,
-    with what is left of them, at the end. Raises `Unavailable` that says why there is none."""
+def private_daemon(clients: int) -> Iterator[dict[str, str]]:
+    """Starts a daemon with folders of its own and gives the variables of so many programs that shall be its clients. It
+    ends, with what is left of them, at the end. Raises `Unavailable` that says why there is none."""
     control = find_control()
     if control is None:
         raise Unavailable(
@@ -45,7 +45,7 @@ def private_daemon() -> Iterator[dict[str, str]]:
         environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"} | own
         _run([control, "-d"], environment, folder)
         try:
-            yield {**own, **CONNECTIONS}
+            yield {**own, **connections(clients)}
         finally:
             _end(control, environment, Path(folder))
 
@@ -85,6 +85,12 @@ def _end(control: str, environment: dict[str, str], folder: Path) -> None:
     limit = time.monotonic() + _END_S
     while (folder / "nvidia-cuda-mps-control.pid").exists() and time.monotonic() < limit:
         time.sleep(0.05)
+
+
+def connections(clients: int) -> dict[str, str]:
+    """What lets so many processes have contexts on one GPU at once."""
+    each = max(1, min(_CONNECTIONS_EACH, _MOST_CONNECTIONS // clients))
+    return {"CUDA_DEVICE_MAX_CONNECTIONS": str(each)}
 
 
 def shares(sms: int, ranks: int) -> int:

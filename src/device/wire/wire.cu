@@ -33,7 +33,7 @@ void Wire::start() {
   pairs.id = cudaLaunchAttributeClusterDimension;
   pairs.val.clusterDim = {2, 1, 1};
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(ctas(rings_.size())));
+  config.gridDim = dim3(static_cast<unsigned>(wire_ctas(static_cast<int32_t>(rings_.size()))));
   config.blockDim = dim3(kWireThreads);
   config.dynamicSmemBytes = kWireSharedBytes;
   config.stream = stream_;

@@ -34,8 +34,6 @@ class Wire {
   bool stop() noexcept;
   // What has ended the kernel though nobody stopped it; cudaErrorNotReady while it runs.
   cudaError_t look() const { return cudaStreamQuery(stream_); }
-  // CTAs of the kernel for so many rings.
-  static int32_t ctas(size_t rings) { return static_cast<int32_t>((rings + 1) / 2 * 2); }
 
   static constexpr std::chrono::seconds kStopLimit{10};
 

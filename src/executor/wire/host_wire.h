@@ -108,8 +108,7 @@ class HostWire {
     folder_ = folder;
     WireTools tools{.device = std::make_shared<const CudaDevice>(0, FakeGpu::driver()),
                     .make_engine = [this](const WireMemory& m) { return std::make_unique<HostEngine>(m, log); },
-                    .roll_call = std::move(roll_call),
-                    .ctas = [](int32_t ranks) { return (ranks + 1) / 2 * 2; }};
+                    .roll_call = std::move(roll_call)};
     service_ = std::make_unique<WireService>(
         WireServiceConfig{.socket = socket(), .secret = secret, .version = kVersion, .tools = std::move(tools)});
     thread_ = std::thread([this] {

@@ -70,8 +70,7 @@ void run() {
                        .version = TILEWIRE_VERSION,
                        .tools = {.device = device,
                                  .make_engine = [](const WireMemory& m) { return std::make_unique<KernelEngine>(m); },
-                                 .roll_call = hold_roll_call,
-                                 .ctas = [](int32_t ranks) { return Wire::ctas(static_cast<size_t>(ranks)); }}});
+                                 .roll_call = hold_roll_call}});
   std::printf("ready %d SMs\n", device->sms());
   std::fflush(stdout);
   service.serve(std::array{STDIN_FILENO, signals.get()});

@@ -61,7 +61,7 @@ WireNet::~WireNet() {
 }
 
 WirePlace WireNet::place() const {
-  return {.gpu = tools_.device->id(), .ctas = tools_.ctas(static_cast<int32_t>(members_.size()))};
+  return {.gpu = tools_.device->id(), .ctas = wire_ctas(static_cast<int32_t>(members_.size()))};
 }
 
 void WireNet::add(const WireJoin& join, const UniqueFd& ring) {

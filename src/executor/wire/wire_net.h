@@ -42,7 +42,6 @@ struct WireTools {
   std::shared_ptr<const CudaDevice> device;
   std::function<std::unique_ptr<WireEngine>(const WireMemory&)> make_engine;
   RollCallKernel roll_call;
-  std::function<int32_t(int32_t ranks)> ctas;  // of an engine for so many ranks
 };
 
 class WireNet {

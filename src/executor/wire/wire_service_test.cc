@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "base/error_of.h"
 #include "executor/wire/host_wire.h"
 #include "memory/cuda/cuda_arena.h"
 #include "transport/emulated/wire_link.h"
@@ -103,15 +104,6 @@ class WiredRank {
   size_t known_ = 0;
   uint64_t moves_ = 0;
 };
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
 
 bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 

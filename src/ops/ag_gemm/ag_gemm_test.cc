@@ -183,14 +183,9 @@ TEST(AgGemm, RepeatedCallsUnderDelaysAreBitwiseEqual) {
 std::vector<std::byte> inexact_result(Session& session, Operation& op, DataType dtype, const std::string& plan_json) {
   const TestCall c{.rows = {70, 33, 0, 50}, .k = 300, .cols = {81}, .dtype = dtype, .plan_json = plan_json};
   CallChecker checker(c, session.rank().value);
-  OwnedMatrix a(c.rows[session.rank().value], c.k, dtype), b(c.k, c.cols[0], dtype);
-  std::mt19937 random(static_cast<uint32_t>(100 + session.rank().value));
-  std::normal_distribution<double> normal;
-  for (OwnedMatrix* m : {&a, &b}) {
-    for (int64_t r = 0; r < m->view().rows; ++r) {
-      for (int64_t i = 0; i < m->view().cols; ++i) m->set(r, i, normal(random));
-    }
-  }
+  NormalNumbers normal(session.rank());
+  const OwnedMatrix a = matrix_of(c.rows[session.rank().value], c.k, dtype, normal);
+  const OwnedMatrix b = matrix_of(c.k, c.cols[0], dtype, normal);
   Arguments args = checker.arguments();
   args.a = a.view();
   args.b = {b.view()};
@@ -215,16 +210,7 @@ TEST(AgGemm, BitsOfInexactSumsDependNeitherOnThePlanNorOnTiming) {
       }
     }
   }
-  const auto outcomes = run_thread_cluster({2, 2}, options, [&](Session& session) {
-    Operation op(session);
-    for (const DataType dtype : {DataType::bf16, DataType::fp32}) {
-      const std::vector<std::byte> first = inexact_result(session, op, dtype, plans[0]);
-      for (const std::string& plan : plans) {
-        ASSERT_TRUE(inexact_result(session, op, dtype, plan) == first) << to_string(dtype) << " " << plan;
-      }
-    }
-  });
-  EXPECT_EQ(first_error(outcomes), "");
+  expect_same_bits<Op>(options, {DataType::bf16, DataType::fp32}, plans, inexact_result);
 }
 
 TEST(AgGemm, AnInputInTheUserAreaIsSentFromWhereItIs) {

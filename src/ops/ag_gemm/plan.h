@@ -54,8 +54,7 @@ using Plan = PlanOf<PlanChoice>;
 
 // The best of all candidates. The shared part depends on agreed values only. Throws Error(invalid_argument) for a
 // problem that validate() refuses or that has not one row count a rank, and Error(resource) when no chunk size fits the
-// flag area, the wire's
-// fields or the reserved arena.
+// flag area, the wire's fields or the reserved arena.
 Plan make_plan(const Problem& problem, const PlanContext& context);
 // A plan for a choice that the caller gives. Throws as make_plan() does, and Error(invalid_argument) naming the number
 // that cannot be.

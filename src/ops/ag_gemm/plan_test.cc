@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <tilewire/error.h>
 
+#include "executor/plan_test_support.h"
 #include "schedule/topology_tables.h"
 
 namespace tilewire::ag_gemm {
@@ -21,14 +22,6 @@ class PlanTest : public testing::Test {
   }
   static Problem up_projection() {
     return {.rows = {128, 128, 128, 128}, .k = 2048, .dtype = DataType::bf16, .cols = {2048}};
-  }
-  static std::string error_of(const std::function<void()>& body) {
-    try {
-      body();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
   }
 
   TopologyTables topology_ = TopologyTables::from_layout({2, 2});
@@ -135,17 +128,10 @@ TEST_F(PlanTest, AGivenPlanThatCannotBeIsRefusedWithItsNumber) {
   EXPECT_NE(refusal(c).find("push_workers = 257"), std::string::npos);
 }
 
-// Whatever walks the ranks would read past the end of the list.
 TEST_F(PlanTest, ARowListThatIsTooLongOrTooShortForTheRanksIsRefusedWithBothNumbers) {
-  for (const size_t counts : {3, 5}) {
-    Problem p = up_projection();
-    p.rows.assign(counts, 128);
-    for (const std::string& text :
-         {error_of([&] { make_plan(p, context()); }), error_of([&] { check_plan(PlanChoice{}, p, context()); })}) {
-      EXPECT_NE(text.find(std::to_string(counts) + " row counts"), std::string::npos) << text;
-      EXPECT_NE(text.find("4 ranks"), std::string::npos) << text;
-    }
-  }
+  expect_one_row_count_for_each_of_four_ranks<Problem>(
+      up_projection(), {[&](const Problem& p) { make_plan(p, context()); },
+                        [&](const Problem& p) { check_plan(PlanChoice{}, p, context()); }});
 }
 
 // More than 2^31 elements and bytes: sizes are 64-bit throughout.

@@ -215,14 +215,9 @@ std::vector<std::byte> inexact_result(Session& session, Operation& op, DataType 
                    .plan_json = plan_json};
   CallChecker checker(c, session.rank().value);
   Arguments args = checker.arguments();
-  OwnedMatrix a(args.a.rows, args.a.cols, dtype), b(args.a.cols, c.n, dtype);
-  std::mt19937 random(static_cast<uint32_t>(100 + session.rank().value));
-  std::normal_distribution<double> normal;
-  for (OwnedMatrix* m : {&a, &b}) {
-    for (int64_t r = 0; r < m->view().rows; ++r) {
-      for (int64_t i = 0; i < m->view().cols; ++i) m->set(r, i, normal(random));
-    }
-  }
+  NormalNumbers normal(session.rank());
+  const OwnedMatrix a = matrix_of(args.a.rows, args.a.cols, dtype, normal);
+  const OwnedMatrix b = matrix_of(args.a.cols, c.n, dtype, normal);
   args.a = a.view();
   args.b = {b.view()};
   op.run(args);
@@ -247,30 +242,14 @@ TEST(GemmRs, BitsOfInexactSumsDependNeitherOnThePlanNorOnTiming) {
       }
     }
   }
-  const auto outcomes = run_thread_cluster({2, 2}, options, [&](Session& session) {
-    Operation op(session);
-    for (const DataType dtype : {DataType::bf16, DataType::fp16, DataType::fp32}) {
-      const std::vector<std::byte> first = inexact_result(session, op, dtype, plans[0]);
-      for (const std::string& plan : plans) {
-        ASSERT_TRUE(inexact_result(session, op, dtype, plan) == first) << to_string(dtype) << " " << plan;
-      }
-    }
-  });
-  EXPECT_EQ(first_error(outcomes), "");
+  expect_same_bits<Op>(options, {DataType::bf16, DataType::fp16, DataType::fp32}, plans, inexact_result);
 }
 
 TEST(GemmRs, ThirtyRepeatsUnderDelaysAreBitwiseEqual) {
   Options options = test_options();
   options.test_delay_us = 200;
   options.workers = 2;
-  const auto outcomes = run_thread_cluster({2, 2}, options, [&](Session& session) {
-    Operation op(session);
-    const std::vector<std::byte> first = inexact_result(session, op, DataType::bf16, "");
-    for (int i = 0; i < 30; ++i) {
-      ASSERT_TRUE(inexact_result(session, op, DataType::bf16, "") == first) << "repeat " << i;
-    }
-  });
-  EXPECT_EQ(first_error(outcomes), "");
+  expect_same_bits<Op>(options, {DataType::bf16}, std::vector<std::string>(30, ""), inexact_result);
 }
 
 // Each element of the sum crosses from each node to another once: the (nodes - 1) / nodes of the matrix that others own,

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "executor/plan_test_support.h"
 #include "ops/gemm_rs/layout.h"
 #include "schedule/topology_tables.h"
 
@@ -27,14 +28,6 @@ class GemmRsPlanTest : public testing::Test {
             .workers = 1};
   }
   static Problem down_projection() { return {.rows = {128, 128, 128, 128}, .n = 2048, .k = 2048}; }
-  static std::string error_of(const std::function<void()>& body) {
-    try {
-      body();
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  }
 
   TopologyTables topology_ = TopologyTables::from_layout({2, 2});
 };
@@ -114,15 +107,9 @@ TEST_F(GemmRsPlanTest, AGivenPlanThatCannotBeIsRefusedWithItsNumber) {
 }
 
 TEST_F(GemmRsPlanTest, ARowListThatIsTooLongOrTooShortForTheRanksIsRefusedWithBothNumbers) {
-  for (const size_t counts : {3, 5}) {
-    Problem p = down_projection();
-    p.rows.assign(counts, 128);
-    for (const std::string& text :
-         {error_of([&] { make_plan(p, context()); }), error_of([&] { check_choice(PlanChoice{}, p, context()); })}) {
-      EXPECT_NE(text.find(std::to_string(counts) + " row counts"), std::string::npos) << text;
-      EXPECT_NE(text.find("4 ranks"), std::string::npos) << text;
-    }
-  }
+  expect_one_row_count_for_each_of_four_ranks<Problem>(
+      down_projection(), {[&](const Problem& p) { make_plan(p, context()); },
+                          [&](const Problem& p) { check_choice(PlanChoice{}, p, context()); }});
 }
 
 // Rows of a rank of the node, times the sources; node sums of half the rows of its rail out, and of its own rows in.

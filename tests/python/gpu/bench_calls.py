@@ -18,7 +18,7 @@ SKIPPED = 77
 
 def rows() -> list[dict[str, object]]:
     """A row for each way to call; times are the medians of the ranks."""
-    with private_daemon() as mps, tempfile.TemporaryDirectory() as folder:
+    with private_daemon(RANKS) as mps, tempfile.TemporaryDirectory() as folder:
         environment = rank_environment(RANKS, mps)
         results = run_ranks("gpu_programs:latency", Path(folder), str(RANKS), (str(GROUPS),), environment).all_results()
     times = {name: median(found[name] for found in results) for name in results[0]}

@@ -17,6 +17,7 @@ from tilewire.gpu.driver import NoDriver, gpus
 from tilewire.gpu.mps import private_daemon, shares
 
 RunGpuRanks = Callable[..., list[Any]]
+MOST_RANKS = 3
 
 
 def why_not() -> str:
@@ -52,7 +53,7 @@ def mps() -> Iterator[dict[str, str]]:
         yield {}
         return
     try:
-        with private_daemon() as variables:
+        with private_daemon(MOST_RANKS) as variables:
             yield variables
     except Unavailable as error:
         pytest.skip(f"no MPS daemon: {error}")
