@@ -483,6 +483,13 @@ TEST_F(GpuSession, TimelineLosesNotesOrTheClock) {
     session.stop_trace();
     EXPECT_EQ(rank.trace->notes, nullptr);
     EXPECT_EQ(session.trace_record().events.size(), 2u);
+
+    session.start_trace();
+    view.counts[lane] = 2;
+    session.stop_trace();
+    session.start_trace();
+    EXPECT_EQ(session.trace_record().events.size(), 0u) << "a recording has what the one before it has left";
+    EXPECT_EQ(session.trace_counts().events, 4);
   };
   expect_all_well(run_gpu_ranks(1, options, body));
 }

@@ -23,6 +23,7 @@ void Session::start_trace() {
   if (is_tracing_) return;
   if (!trace_) trace_ = std::make_unique<TraceLog>(rank(), options_.trace_events);
   if (gpu_) start_gpu_trace();
+  take_gpu_trace();  // what nobody has asked for
   const TraceCounts before = trace_->counts();
   forgotten_.events += before.events;
   forgotten_.dropped += before.dropped;
