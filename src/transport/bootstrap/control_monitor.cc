@@ -238,17 +238,23 @@ void ControlConnection::Monitor::handle_left(const ControlRecord& record) {
     if (record.rank == Rank(0)) has_root_left_ = true;
     verdict = ledger_.on_remote_left(record.rank, record.last_ended);
     if (verdict && !has_root_left_) raise(*verdict);
-    if (has_root_left_ && gather_.is_busy && !gather_.is_done) {
-      gather_.is_done = true;
-      gather_.fault = CallFault{
-          ErrorKind::peer_lost,
-          fmt::format("rank 0 closed its communicator, and rank {} waits for it in a gather", joined_.rank.value)};
-      changed_.notify_all();
-    }
   }
   if (callbacks_.on_left) callbacks_.on_left(record.rank, record.last_ended);
-  // With rank 0 gone nobody orders the aborts; what others do because of this one must not be taken for the cause.
-  if (verdict && has_root_left_) set_abort({joined_.rank, verdict->kind, verdict->text});
+  if (has_root_left_) end_without_root(verdict);
+}
+
+// With rank 0 gone nobody orders the aborts: a reason that this rank has found before comes first, and what others do
+// because of it must not be taken for the cause.
+void ControlConnection::Monitor::end_without_root(const Verdict& verdict) {
+  take_outbox();
+  if (verdict) set_abort({joined_.rank, verdict->kind, verdict->text});
+  const std::lock_guard lock(mutex_);
+  if (abort_ || !gather_.is_busy || gather_.is_done) return;
+  gather_.is_done = true;
+  gather_.fault = CallFault{
+      ErrorKind::peer_lost,
+      fmt::format("rank 0 closed its communicator, and rank {} waits for it in a gather", joined_.rank.value)};
+  changed_.notify_all();
 }
 
 void ControlConnection::Monitor::set_abort(const AbortNotice& notice) {

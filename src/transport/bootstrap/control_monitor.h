@@ -74,6 +74,7 @@ class ControlConnection::Monitor {
   void on_lost(Rank rank, const std::string& reason);
   void handle(const ControlRecord& record);
   void handle_left(const ControlRecord& record);
+  void end_without_root(const Verdict& verdict);
   void handle_gather(const ControlRecord& record);
   void handle_step(const ControlRecord& record);
   void set_abort(const AbortNotice& notice);

@@ -289,6 +289,21 @@ TEST(Control, RankZeroThatHasLeftIsNamedByAGather) {
   expect_failure(failures[1], ErrorKind::peer_lost, {"rank 0 closed"});
 }
 
+// The refusal and the goodbye come together; the first is the cause.
+TEST(Control, RankZeroThatRefusesAndLeavesIsHeardForItsRefusal) {
+  for (int round = 0; round < 20; ++round) {
+    const auto failures = run_connected(2, [&](Member m) {
+      if (m.rank == 0) {
+        std::this_thread::sleep_for(std::chrono::microseconds(100 * round));
+        return m.control.refuse_call(1, "k = 3");
+      }
+      m.control.begin_call(1, "gemm");
+      m.control.allgather({.kind = "plan", .call = 1}, {}, deadline_in(20s));
+    });
+    expect_failure(failures[1], ErrorKind::refused, {"rank 0 refused call 1", "k = 3"});
+  }
+}
+
 TEST(Control, DroppedWithoutCloseIsALossOnTheOthers) {
   for (const int dropping : {0, 1}) {
     const auto failures = run_connected(3, [&](Member m) {
