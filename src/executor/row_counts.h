@@ -30,13 +30,6 @@ inline void check_rows(const char* op, const RowCounts& rows, const Session& ses
   check_own_rows(op, rows.counts, session.rank(), own);
 }
 
-// So many rows dealt out evenly: the first ranks get one more where there is a rest.
-inline std::vector<int64_t> dealt_rows(int64_t total, int32_t ranks) {
-  std::vector<int64_t> rows(static_cast<size_t>(ranks), total / ranks);
-  for (int64_t r = 0; r < total % ranks; ++r) ++rows[static_cast<size_t>(r)];
-  return rows;
-}
-
 // `make(row counts of all ranks)` gives the problem, and throws where there can be none; also for `own_rows` on all
 // ranks before counts are exchanged, so that what it throws is told in the exchange.
 template <class MakeProblem>

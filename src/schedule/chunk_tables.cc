@@ -7,6 +7,12 @@
 
 namespace tilewire {
 
+std::vector<int64_t> dealt_evenly(int64_t total, int32_t parts) {
+  std::vector<int64_t> counts(static_cast<size_t>(parts), total / parts);
+  for (int64_t i = 0; i < total % parts; ++i) ++counts[static_cast<size_t>(i)];
+  return counts;
+}
+
 ChunkTables::ChunkTables(const std::vector<int64_t>& rows, int64_t chunk_rows, bool moves_data)
     : chunk_rows_(chunk_rows) {
   if (chunk_rows < 1) {

@@ -8,6 +8,9 @@
 
 namespace tilewire {
 
+// So many things dealt out evenly: the first parts get one more where there is a rest.
+std::vector<int64_t> dealt_evenly(int64_t total, int32_t parts);
+
 class ChunkTables {
  public:
   ChunkTables() = default;

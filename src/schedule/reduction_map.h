@@ -1,6 +1,7 @@
-// How a matrix that is summed over all ranks is cut, and where its parts lie on their way. Each row has an owner, the
-// rank that gets the sum. The unit of computing, of the network and of signals is a chunk: a block of rows of one owner
-// times a block of columns.
+// How a matrix that is summed over all ranks is cut, and where its parts lie on their way. The unit of computing, of the
+// network and of signals is a chunk: a block of rows times a block of columns. Each chunk has an owner, the rank that
+// gets its sum. Either each owner has rows of its own, which are cut into its chunks; or the whole matrix is cut into
+// chunks, which are dealt out.
 //
 // The rail partner of an owner on a node (Topology::rail_partner) takes the partial sums of all ranks of its node, adds
 // them and sends one node sum to the owner. So a rank takes partial sums for the owners of its rail: those of which it
@@ -20,7 +21,7 @@ namespace tilewire {
 
 struct OwnedChunk {
   Rank owner;
-  Chunk chunk;  // number within the owner's; row blocks first, then the next block of columns
+  Chunk chunk;  // number within the owner's; row blocks first, then the next block of columns. As are global numbers
 };
 
 struct ColumnRange {
@@ -31,11 +32,14 @@ struct ColumnRange {
 
 // As one rank sees it. The tables behind it are those of ReductionTables.
 struct ReductionMap {
-  ChunkMap blocks;  // row blocks, by owner
+  ChunkMap blocks;  // by owner: blocks of its rows, each cut into `col_blocks`; or chunks that were dealt out
   int64_t cols = 0;
   int64_t chunk_cols = 1;
   int32_t col_blocks = 0;
-  int32_t window = 1;  // slots of an owner for each source; as many as chunks or more: none is used twice
+  int32_t dealt_row_blocks = 0;  // of the whole matrix, where its chunks were dealt out; 0: owners have rows
+  int64_t dealt_chunk_rows = 1;
+  int64_t dealt_rows = 0;  // of the whole matrix
+  int32_t window = 1;      // slots of an owner for each source; as many as chunks or more: none is used twice
 
   // Of each owner at its rail partner on the own node: chunks, and slots of one source, of the owners before it there.
   const int32_t* rail_chunk = nullptr;    // [ranks]
@@ -59,12 +63,16 @@ struct ReductionMap {
     const Rank owner = blocks.at(global / col_blocks).source;
     return {owner, Chunk{global - blocks.chunk_begin[owner.value] * col_blocks}};
   }
-  // Global rows.
+  // Of the whole matrix.
   TILEWIRE_HD constexpr RowRange rows(OwnedChunk c) const {
-    return blocks.rows({c.owner, Chunk{c.chunk.value % blocks.chunks_of(c.owner)}});
+    if (dealt_row_blocks == 0) return blocks.rows({c.owner, Chunk{c.chunk.value % blocks.chunks_of(c.owner)}});
+    const int64_t begin = global(c) % dealt_row_blocks * dealt_chunk_rows, end = begin + dealt_chunk_rows;
+    return {begin, end < dealt_rows ? end : dealt_rows};
   }
   TILEWIRE_HD constexpr ColumnRange columns(OwnedChunk c) const {
-    const int64_t begin = c.chunk.value / blocks.chunks_of(c.owner) * chunk_cols, end = begin + chunk_cols;
+    const int32_t block =
+        dealt_row_blocks == 0 ? c.chunk.value / blocks.chunks_of(c.owner) : global(c) / dealt_row_blocks;
+    const int64_t begin = block * chunk_cols, end = begin + chunk_cols;
     return {begin, end < cols ? end : cols};
   }
   TILEWIRE_HD constexpr int32_t slots_of(Rank owner) const {

@@ -57,10 +57,14 @@ int32_t fill_rounds(const ReductionMap& map, const std::vector<Rank>& owners, st
 
 }  // namespace
 
+int64_t ReductionCut::col_blocks() const { return div_up(cols, chunk_cols); }
+int64_t ReductionCut::dealt_row_blocks() const { return deals_chunks ? div_up(rows.front(), chunk_rows) : 0; }
+
 ReductionNeeds reduction_needs(const Topology& t, const ReductionCut& cut) {
-  const int64_t col_blocks = div_up(cut.cols, cut.chunk_cols);
+  const std::vector<int64_t> dealt = dealt_evenly(checked_mul(cut.dealt_row_blocks(), cut.col_blocks()), t.ranks);
   const auto chunks_of = [&](Rank owner) {
-    return checked_mul(div_up(cut.rows[static_cast<size_t>(owner.value)], cut.chunk_rows), col_blocks);
+    const auto o = static_cast<size_t>(owner.value);
+    return cut.deals_chunks ? dealt[o] : checked_mul(div_up(cut.rows[o], cut.chunk_rows), cut.col_blocks());
   };
   const auto slots_of = [&](Rank owner) {
     return cut.window > 0 ? std::min(cut.window, chunks_of(owner)) : chunks_of(owner);
@@ -81,15 +85,21 @@ ReductionNeeds reduction_needs(const Topology& t, const ReductionCut& cut) {
   return most;
 }
 
+ChunkTables ReductionTables::blocks_of(const Topology& t, const ReductionCut& cut) {
+  if (!cut.deals_chunks) return {cut.rows, cut.chunk_rows, cut.cols > 0};
+  return {dealt_evenly(cut.dealt_row_blocks() * cut.col_blocks(), t.ranks), 1};
+}
+
 ReductionTables::ReductionTables(const Topology& t, Rank me, const ReductionCut& cut)
-    : blocks_(cut.rows, cut.chunk_rows, cut.cols > 0),
-      rail_chunk_(static_cast<size_t>(t.ranks)),
-      rail_slot_(static_cast<size_t>(t.ranks)) {
+    : blocks_(blocks_of(t, cut)), rail_chunk_(static_cast<size_t>(t.ranks)), rail_slot_(static_cast<size_t>(t.ranks)) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   map_.blocks = blocks_.view();
   map_.cols = cut.cols;
   map_.chunk_cols = cut.chunk_cols;
-  map_.col_blocks = static_cast<int32_t>(div_up(cut.cols, cut.chunk_cols));
+  map_.col_blocks = cut.deals_chunks ? 1 : static_cast<int32_t>(cut.col_blocks());
+  map_.dealt_row_blocks = static_cast<int32_t>(cut.dealt_row_blocks());
+  map_.dealt_chunk_rows = cut.chunk_rows;
+  map_.dealt_rows = cut.rows.empty() ? 0 : cut.rows.front();
   map_.window = static_cast<int32_t>(cut.window > 0 ? std::min(cut.window, kMost) : kMost);
   const Node here = t.node(me);
   for (int32_t l = 0; l < t.ranks_on(here); ++l) {

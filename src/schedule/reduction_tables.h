@@ -11,11 +11,15 @@ namespace tilewire {
 
 // How a matrix is cut; equal on all ranks.
 struct ReductionCut {
-  std::vector<int64_t> rows;  // of each owner
+  std::vector<int64_t> rows;  // of each owner; or of the whole matrix, one number, where its chunks are dealt out
   int64_t cols = 0;
   int64_t chunk_rows = 1;
   int64_t chunk_cols = 1;
-  int64_t window = 0;  // 0: a slot for every chunk
+  int64_t window = 0;         // 0: a slot for every chunk
+  bool deals_chunks = false;  // to owners, as evenly as they go: no owner has rows of its own
+
+  int64_t col_blocks() const;
+  int64_t dealt_row_blocks() const;
 };
 
 // The most that any rank needs, so equal on all ranks.
@@ -30,11 +34,14 @@ ReductionNeeds reduction_needs(const Topology& topology, const ReductionCut& cut
 
 class ReductionTables {
  public:
-  // Rows, columns and chunks have been checked: the chunks of all owners together are fewer than 2^31.
+  // Rows, columns and chunks have been checked: the chunks of all owners together are fewer than 2^31, and so are those
+  // that are dealt out.
   ReductionTables(const Topology& topology, Rank me, const ReductionCut& cut);
   ReductionMap view() const;
 
  private:
+  static ChunkTables blocks_of(const Topology& topology, const ReductionCut& cut);
+
   ChunkTables blocks_;
   std::vector<int32_t> rail_chunk_, rail_slot_, source_slots_;
   std::vector<int32_t> order_, rail_order_;

@@ -16,6 +16,7 @@
 #include "schedule/call_roles.h"
 #include "schedule/chunk_map.h"
 #include "schedule/column_map.h"
+#include "schedule/gather_walk.h"
 #include "schedule/role.h"
 #include "schedule/tile_grid.h"
 #include "schedule/wire.h"
@@ -117,15 +118,12 @@ class SendRole {
 
   TILEWIRE_HD constexpr bool next(Work& w) {
     w = Work{};
-    if (!s_.frame.has_network() || chunk_ >= s_.own_chunks()) return end_.next(s_.frame, w);
+    w.chunk.source = s_.me();
+    Node to;
+    if (!walk_.next(s_.topology(), s_.me(), s_.own_chunks(), w.chunk.chunk, to)) return end_.next(s_.frame, w);
     w.needs = 1;
-    w.chunk = {s_.me(), Chunk{chunk_}};
     w.rows = s_.chunks.rows(w.chunk);
-    w.command = write(w, s_.topology().other_node(s_.topology().node(s_.me()), node_));
-    if (++node_ == s_.topology().nodes - 1) {
-      node_ = 0;
-      ++chunk_;
-    }
+    w.command = write(w, to);
     return true;
   }
   TILEWIRE_HD constexpr Need need(const Work& w, int32_t) const { return s_.arrived(w.chunk); }
@@ -146,25 +144,24 @@ class SendRole {
   }
 
   Kept<Schedule> s_;
-  int32_t chunk_ = 0;
-  int32_t node_ = 0;
+  RailWalk walk_;
   RingEnd end_;
 };
 
-// Rounds over the chunk number; in a round every source that enters this node here, nearest node in the rotation first;
-// for each all local peers.
 class ForwardRole {
  public:
   using Work = CopyWork;
   TILEWIRE_HD explicit constexpr ForwardRole(const Schedule& s, int32_t worker = 0)
-      : s_(s), left_out_(worker), local_(s.topology().local(s.me()).value) {}
+      : s_(s), walk_(s.topology(), s.me(), worker, s.forward_workers) {}
 
   TILEWIRE_HD constexpr bool next(Work& w) {
-    for (; left_out_ > 0; --left_out_) {
-      if (!next_of_all(w)) return false;
-    }
-    left_out_ = s_.forward_workers - 1;
-    return next_of_all(w);
+    w = Work{};
+    const auto chunks_of = [this](Rank source) { return s_.chunks.chunks_of(source); };
+    if (!walk_.next(s_.topology(), s_.me(), chunks_of, w.chunk, w.to)) return false;
+    w.needs = 2;
+    w.publishes = 1;
+    w.rows = s_.chunks.rows(w.chunk);
+    return true;
   }
   TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const {
     return i == 0 ? s_.begun(w.chunk.source) : s_.arrived(w.chunk);
@@ -174,44 +171,8 @@ class ForwardRole {
   }
 
  private:
-  TILEWIRE_HD constexpr bool next_of_all(Work& w) {
-    const Topology& t = s_.topology();
-    const Node here = t.node(s_.me());
-    const int32_t width = t.ranks_on(here), peers = width - 1;
-    if (peers == 0) return false;
-    while (!is_last_round_) {
-      for (; node_ < t.nodes - 1; ++node_, local_ = t.local(s_.me()).value) {
-        const Node n = t.other_node(here, node_);
-        for (; local_ < t.ranks_on(n); local_ += width, peer_ = 0) {
-          const ChunkRef c{t.rank_at(n, LocalRank{local_}), Chunk{chunk_}};
-          if (c.chunk.value >= s_.chunks.chunks_of(c.source)) continue;
-          has_more_ = true;
-          if (peer_ == peers) continue;
-          w = Work{};
-          w.needs = 2;
-          w.publishes = 1;
-          w.chunk = c;
-          w.rows = s_.chunks.rows(c);
-          w.to = t.local_peer(s_.me(), peer_++);
-          return true;
-        }
-      }
-      is_last_round_ = !has_more_;
-      has_more_ = false;
-      node_ = 0;
-      ++chunk_;
-    }
-    return false;
-  }
-
   Kept<Schedule> s_;
-  int32_t left_out_;  // pieces of work of other workers before the next one of this one
-  int32_t chunk_ = 0;
-  int32_t node_ = 0;
-  int32_t local_;
-  int32_t peer_ = 0;
-  bool has_more_ = false;
-  bool is_last_round_ = false;
+  ForwardWalk walk_;
 };
 
 // An output tile, or (is_gather_copy) the rows of a row block for the caller who wants the gathered matrix too.

@@ -3,11 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <memory>
-
 #include "executor/matrix_checks.h"
-#include "executor/matrix_copy.h"
+#include "executor/reduction_report.h"
 #include "executor/row_counts.h"
+#include "schedule/chunk_tables.h"
 
 namespace tilewire::gemm_rs {
 namespace {
@@ -28,44 +27,16 @@ void check_rows(const Arguments& args, const Session& session) {
   }
 }
 
-std::vector<NamedMatrix> all_read(const Arguments& args) {
-  std::vector<NamedMatrix> read = read_matrices(args);
-  if (args.residual) read.push_back({"residual", *args.residual});
-  return read;
-}
-
-void check_residual(const MatrixView& residual, int64_t rows, int64_t cols) {
-  check_memory(kCallName, {"residual", residual});
-  if (residual.rows == rows && residual.cols == cols) return;
-  refuse_argument(kCallName, "residual has the wrong shape", "residual is " + shape_text(residual),
-                  fmt::format("[{}, {}]: the rows that this rank gets", rows, cols));
-}
-
-// `a` with contiguous rows, copied where the caller's has none.
-void pack_a(HostOperands& operands) {
-  MatrixView& a = operands.a;
-  if (a.has_contiguous_rows() || a.rows == 0) return;
-  const int64_t pitch_bytes = a.cols * size_bytes(a.dtype);
-  operands.packed = std::make_shared<std::vector<std::byte>>(static_cast<size_t>(a.rows * pitch_bytes));
-  pack_rows(a, 0, a.rows, {.to = operands.packed->data(), .pitch_bytes = pitch_bytes});
-  a.data = operands.packed->data();
-  a.row_stride = a.cols;
-  a.col_stride = 1;
-}
-
 }  // namespace
 
 void Op::check(const Arguments& args, Session& session) {
-  if (args.b.size() != 1) {
-    refuse_argument(kCallName, "wrong number of weights", fmt::format("{} weights", args.b.size()), "one in a call");
-  }
-  check_operands(kCallName, args);
+  check_reduction(kCallName, args);
   check_rows(args, session);
 }
 
 Problem Op::make_problem(const Arguments& args, Session& session, CountExchange&) {
   Problem problem{.rows = args.rows.from == RowCounts::From::list ? args.rows.counts
-                                                                  : dealt_rows(args.a.rows, session.topology().ranks),
+                                                                  : dealt_evenly(args.a.rows, session.topology().ranks),
                   .n = args.b[0].cols,
                   .dtype = args.a.dtype,
                   .wire_dtype = args.wire_dtype.value_or(args.a.dtype),
@@ -77,12 +48,12 @@ Problem Op::make_problem(const Arguments& args, Session& session, CountExchange&
 }
 
 HostOperands Op::make_operands(const Arguments& args, const Problem& problem, Rank me) {
-  const int64_t rows = problem.rows[static_cast<size_t>(me.value)];
-  if (args.residual) check_residual(*args.residual, rows, problem.n);
-  HostOperands operands{args, args.residual, args.make_results(problem), wire_types(problem.wire_dtype), nullptr};
-  check_no_overlap(kCallName, check_outs(kCallName, args, {operands.out}, rows, problem.out_dtype), all_read(args));
-  pack_a(operands);
-  return operands;
+  const ReductionResult result{.rows = problem.rows[static_cast<size_t>(me.value)],
+                               .cols = problem.n,
+                               .dtype = problem.out_dtype,
+                               .rows_are = "the rows that this rank gets"};
+  check_residual(kCallName, args, result);
+  return reduction_operands(kCallName, args, args.make_results(problem), result, problem.wire_dtype);
 }
 
 Schedule Op::make_schedule(const Tables& tables, Epoch epoch, const Arguments&, Session&) {
@@ -93,19 +64,9 @@ Call::Program Op::program(const Schedule& schedule, const Plan& plan, const Oper
   return host_program(schedule, plan.choice.cursors, operands, args.stand_in ? &args.stand_in : nullptr);
 }
 
-// Copied are partial sums that stay here and node sums before they are sent; local peers get partial sums; the network
-// counts what the proxy was given.
 CallReport Op::report(const Schedule& s) {
   CallReport report;
-  for (int32_t i = 0; i < s.map.total_chunks(); ++i) {
-    const OwnedChunk c = s.map.at(i);
-    (s.taker(c.owner) == s.me() ? report.copy_bytes : report.node_bytes) += s.partial_bytes(c);
-  }
-  for (int32_t i = 0; i < s.map.rail_chunks; ++i) {
-    const int64_t bytes = s.sum_bytes(s.map.at(s.map.rail_order[i]));
-    report.copy_bytes += bytes;
-    report.network_bytes += bytes;
-  }
+  count_sums(s, report);
   return report;
 }
 

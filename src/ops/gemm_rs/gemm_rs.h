@@ -5,25 +5,18 @@
 #include <tilewire/matrix.h>
 
 #include <functional>
-#include <optional>
-#include <string>
 
 #include "executor/op_call.h"
 #include "executor/planned_op.h"
-#include "executor/weighted_matmul.h"
+#include "executor/reduction_operands.h"
 #include "ops/gemm_rs/host_executor.h"
 #include "ops/gemm_rs/plan.h"
 #include "ops/gemm_rs/problem.h"
 
 namespace tilewire::gemm_rs {
 
-struct Arguments : MatmulOperands {
-  std::optional<MatrixView> residual;  // [own rows, N], any strides and dtype
-  DataType out_dtype = DataType::bf16;
-  std::optional<DataType> wire_dtype;  // empty: that of a
-  RowCounts rows;                      // of the result: a list, or `same`: dealt out evenly
-  std::string plan_json;               // empty: the planner chooses
-  ChunkStandIn stand_in;               // for tests and benchmarks
+struct Arguments : ReductionArguments {  // residual: [own rows, N]
+  RowCounts rows;                        // of the result: a list, or `same`: dealt out evenly
 
   // Called before anything is sent: gives memory for the result, [own rows, N]. What it throws refuses the call;
   // std::bad_alloc and std::length_error become Error(resource).

@@ -14,23 +14,6 @@
 namespace tilewire::gemm_rs {
 namespace {
 
-// A call with `rows`, small and odd in all else, and another K on each rank.
-TestCall odd_call(const Layout& layout, std::vector<int64_t> rows, int64_t n = 19) {
-  TestCall call{.layout = layout, .rows = std::move(rows), .k = {}, .n = n};
-  for (int64_t r = 0; r < ranks_of(layout); ++r) call.k.push_back(17 + 8 * r);
-  return call;
-}
-
-TestCall with_salt(TestCall call, uint64_t salt) {
-  call.salt = salt;
-  return call;
-}
-
-TestCall with_plan(TestCall call, const PlanChoice& choice) {
-  call.plan_json = to_json(choice);
-  return call;
-}
-
 TEST(GemmRs, EvenRowsOnTwoNodesOfTwoGiveEveryElement) {
   run_and_check(test_options(), {{.layout = {2, 2}, .rows = {32, 32, 32, 32}, .k = {64, 64, 64, 64}, .n = 48}});
 }

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "executor/plan_parts.h"
+#include "executor/reduction_plan_fields.h"
 #include "ops/gemm_rs/problem.h"
 #include "ops/gemm_rs/schedule.h"
 #include "schedule/reduction_tables.h"
@@ -36,14 +37,8 @@ struct PlanChoice {
 template <class Choice, class Visit>
 requires std::is_same_v<std::remove_const_t<Choice>, PlanChoice>
 void for_each_field(Choice& c, Visit&& visit) {
-  visit("chunk_rows", c.chunk_rows, NumberRange{1, int64_t{1} << 40});
-  visit("chunk_cols", c.chunk_cols, NumberRange{1, int64_t{1} << 40});
-  visit("window", c.window, NumberRange{0, 1 << 20});
-  visit("is_fused", c.is_fused, NumberRange{0, 1});
-  visit("workers", c.workers, NumberRange{1, 4096});
-  visit("reduce_workers", c.reduce_workers, NumberRange{1, 256});
-  visit("load_ahead", c.cursors.load_ahead, NumberRange{0, 64});
-  visit("publish_behind", c.cursors.publish_behind, NumberRange{0, 64});
+  for_each_shared_reduction_field(c, visit);
+  for_each_own_reduction_field(c, visit);
 }
 
 using Candidate = CandidateOf<PlanChoice>;

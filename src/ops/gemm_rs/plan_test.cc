@@ -42,7 +42,7 @@ TEST_F(GemmRsPlanTest, TheSharedPartIsTheSameOnAllRanksWhateverTheirDepthResultA
     x.workers = 1 + r;
     const Plan plan = make_plan(p, x);
     EXPECT_EQ(plan.choice.agreed_text(), expected.agreed_text());
-    EXPECT_EQ(plan.half_bytes, half_bytes(down_projection(), expected, context()));
+    EXPECT_EQ(plan.half_bytes, layout_of(down_projection(), expected, context()).end);
   }
 }
 
@@ -117,13 +117,13 @@ TEST_F(GemmRsPlanTest, MemoryIsThatOfTheSlotsAndAWindowBoundsAllButWhatIsSent) {
   const PlanContext x = context();
   PlanChoice choice{.chunk_rows = 32, .chunk_cols = 256, .cursors = {}};
   const int64_t row = 2048 * 2, records = x.arena.data_offset();
-  EXPECT_EQ(half_bytes(down_projection(), choice, x), records + (2 * 256 + 128 + 128) * row);
+  EXPECT_EQ(layout_of(down_projection(), choice, x).end, records + (2 * 256 + 128 + 128) * row);
   Problem wide = down_projection();
   wide.wire_dtype = DataType::fp16;  // node sums are fp32
-  EXPECT_EQ(half_bytes(wide, choice, x), records + (2 * 256 + 2 * 128 + 2 * 128) * row);
+  EXPECT_EQ(layout_of(wide, choice, x).end, records + (2 * 256 + 2 * 128 + 2 * 128) * row);
   choice.window = 2;
   const int64_t slot = 32 * 256 * 2;
-  EXPECT_EQ(half_bytes(down_projection(), choice, x), records + (2 * 2 * 2 + 2) * slot + 128 * row);
+  EXPECT_EQ(layout_of(down_projection(), choice, x).end, records + (2 * 2 * 2 + 2) * slot + 128 * row);
 }
 
 TEST_F(GemmRsPlanTest, AnArenaTooSmallForASlotForEachChunkGetsAWindowAndATooSmallOneIsRefusedWithBothNumbers) {
@@ -155,7 +155,7 @@ TEST_F(GemmRsPlanTest, OffsetsBeyondFourGigabytesArePlannedInSixtyFourBits) {
     const Command c = unpack(pack(w.command));
     most_written = std::max(most_written, static_cast<int64_t>(c.dst_unit + c.units) * kWireUnitBytes);
   }
-  EXPECT_EQ(most_written, half_bytes(p, choice, context(3)));
+  EXPECT_EQ(most_written, layout_of(p, choice, context(3)).end);
 }
 
 TEST_F(GemmRsPlanTest, OneRankAndOneNodeArePlansLikeOthers) {

@@ -8,20 +8,11 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "executor/wire_types.h"
 
 namespace tilewire::gemm_rs {
 
 inline constexpr const char* kCallName = "matmul_reduce_scatter";  // for errors, records, traces and plans
-
-// What partial sums and the sums of a node are rounded to on their way.
-struct WireTypes {
-  DataType partial = DataType::bf16;
-  DataType node_sum = DataType::bf16;
-
-  friend bool operator==(const WireTypes&, const WireTypes&) = default;
-};
-// A sum of several fp16 numbers may be too large for fp16, so node sums are fp32 then.
-constexpr WireTypes wire_types(DataType wire) { return {wire, wire == DataType::bf16 ? wire : DataType::fp32}; }
 
 struct Problem {
   // Agreed by all ranks:

@@ -10,7 +10,4 @@ namespace tilewire::gemm_rs {
 TimedReport simulate(const Problem& problem, const PlanChoice& choice, const TopologyTables& topology,
                      const PlanContext& context, bool keeps_trace);
 
-// The same of a choice that check_choice() has passed, for the planner: seconds alone.
-double walked_s(const Problem& problem, const PlanChoice& choice, const PlanContext& context);
-
 }  // namespace tilewire::gemm_rs

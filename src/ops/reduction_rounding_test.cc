@@ -1,5 +1,6 @@
-// Where GEMM+ReduceScatter rounds, and by how much: numbers that show each rounding, special values, and the bounds of
-// problem.h's wire types against a sum in double.
+// Where the ops round that sum all ranks' products, and by how much: numbers that show each rounding, special values, and
+// the bounds of the wire types (executor/wire_types.h) against a sum in double. Built for each of these ops, which has
+// ReductionOpTraits beside its fixture; by each of its plans there, results are as good.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,10 +11,18 @@
 #include <vector>
 
 #include "executor/simulation_test_support.h"
-#include "ops/gemm_rs/call_fixture.h"
 
-namespace tilewire::gemm_rs {
+#ifndef TILEWIRE_OP
+#define TILEWIRE_OP gemm_rs::Op
+#define TILEWIRE_OP_FIXTURE "ops/gemm_rs/call_fixture.h"
+#endif
+#include TILEWIRE_OP_FIXTURE
+
+namespace tilewire {
 namespace {
+
+using Op = TILEWIRE_OP;
+using Traits = ReductionOpTraits<Op>;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
@@ -25,30 +34,46 @@ struct OneNumber {
   DataType out = DataType::fp32;
 };
 
-// Every rank brings one column of its number, times one: a row for each rank, and all of them are the same sum.
+// What a rank makes of its a and b by one plan of the op.
+void run_one(Session& session, const OwnedMatrix& a, const OwnedMatrix& b, OwnedMatrix& out, DataType wire,
+             const std::string& plan_json) {
+  Op::Arguments args;
+  args.a = a.view();
+  args.b = {b.view()};
+  args.out_dtype = out.view().dtype;
+  args.wire_dtype = wire;
+  args.plan_json = plan_json;
+  args.make_results = [&](const Op::Problem&) { return out.view(); };
+  OpCalls<Op>(session).run(args);
+}
+
+// Every rank brings one column of its number, times one: a row for each rank, and all of them are the same sum. Every
+// row that any rank gets, by any plan.
 std::vector<float> sums_of(const OneNumber& of) {
   const int32_t ranks = ranks_of(of.layout);
-  std::vector<float> sums(static_cast<size_t>(ranks));
+  std::vector<std::vector<float>> sums(static_cast<size_t>(ranks));
   const auto outcomes = run_thread_cluster(of.layout, test_options(), [&](Session& session) {
     const auto me = static_cast<size_t>(session.rank().value);
-    OwnedMatrix a(ranks, 1, of.dtype), b(1, 1, of.dtype), out(1, 1, of.out);
+    OwnedMatrix a(ranks, 1, of.dtype), b(1, 1, of.dtype);
     a.fill(of.partials[me]);
     b.fill(1);
-    Arguments args;
-    args.a = a.view();
-    args.b = {b.view()};
-    args.out_dtype = of.out;
-    args.wire_dtype = of.wire;
-    args.make_results = [&](const Problem&) { return out.view(); };
-    Operation(session).run(args);
-    sums[me] = out.get(0, 0);
+    for (const std::string& plan : Traits::plans()) {
+      OwnedMatrix out(Traits::part(session.rank(), ranks, 1).rows, 1, of.out);
+      run_one(session, a, b, out, of.wire, plan);
+      for (int64_t row = 0; row < out.view().rows; ++row) sums[me].push_back(out.get(row, 0));
+    }
   });
   EXPECT_EQ(first_error(outcomes), "");
-  return sums;
+  std::vector<float> all;
+  for (const std::vector<float>& of_rank : sums) all.insert(all.end(), of_rank.begin(), of_rank.end());
+  return all;
 }
 
 std::vector<float> everywhere(const Layout& layout, float value) {
-  return std::vector<float>(static_cast<size_t>(ranks_of(layout)), value);
+  const int32_t ranks = ranks_of(layout);
+  size_t rows = 0;
+  for (int32_t r = 0; r < ranks; ++r) rows += static_cast<size_t>(Traits::part(Rank{r}, ranks, 1).rows);
+  return std::vector<float>(rows * Traits::plans().size(), value);
 }
 
 const std::vector<Layout>& layouts_of_eight() {
@@ -56,7 +81,7 @@ const std::vector<Layout>& layouts_of_eight() {
   return kLayouts;
 }
 
-TEST(GemmRsRounding, OneLargePartialSumAndSevenSmallOnesAreNotLostOverAWideWire) {
+TEST(ReductionRounding, OneLargePartialSumAndSevenSmallOnesAreNotLostOverAWideWire) {
   for (const Layout& layout : layouts_of_eight()) {
     for (size_t large = 0; large < 8; large += 3) {
       std::vector<double> partials(8, 1);
@@ -71,7 +96,7 @@ TEST(GemmRsRounding, OneLargePartialSumAndSevenSmallOnesAreNotLostOverAWideWire)
 }
 
 // bf16 numbers from 256 on are two apart, and ties go to the even one: 257 becomes 256, 259 becomes 260.
-TEST(GemmRsRounding, OneLargePartialSumAndSevenSmallOnesAreWhatTheListedRoundingsGiveOverBf16) {
+TEST(ReductionRounding, OneLargePartialSumAndSevenSmallOnesAreWhatTheListedRoundingsGiveOverBf16) {
   const std::vector<double> partials = {256, 1, 1, 1, 1, 1, 1, 1};
   const std::vector<float> expected = {263, 260 + 4, 256 + 6, 263};
   for (size_t i = 0; i < expected.size(); ++i) {
@@ -81,7 +106,7 @@ TEST(GemmRsRounding, OneLargePartialSumAndSevenSmallOnesAreWhatTheListedRounding
   }
 }
 
-TEST(GemmRsRounding, Fp16PartialSumsThatCancelAreZeroInEveryOrderAndOverNodes) {
+TEST(ReductionRounding, Fp16PartialSumsThatCancelAreZeroInEveryOrderAndOverNodes) {
   std::vector<double> partials = {-40000, -40000, 40000, 40000};
   do {
     for (const Layout& layout : {Layout{4}, Layout{2, 2}}) {
@@ -91,13 +116,13 @@ TEST(GemmRsRounding, Fp16PartialSumsThatCancelAreZeroInEveryOrderAndOverNodes) {
   } while (std::next_permutation(partials.begin(), partials.end()));
 }
 
-TEST(GemmRsRounding, APartialSumTooLargeForFp16IsInfiniteOverFp16AndRightOverFp32) {
+TEST(ReductionRounding, APartialSumTooLargeForFp16IsInfiniteOverFp16AndRightOverFp32) {
   const std::vector<double> partials = {70000, -69000, 5, 6};
   EXPECT_TRUE(std::isnan(sums_of({{2, 2}, partials, DataType::fp32, DataType::fp16})[0]));
   EXPECT_EQ(sums_of({{2, 2}, partials, DataType::fp32, DataType::fp32}), everywhere({2, 2}, 1011));
 }
 
-TEST(GemmRsRounding, InfinitiesNaNsAndNegativeZerosPassThrough) {
+TEST(ReductionRounding, InfinitiesNaNsAndNegativeZerosPassThrough) {
   for (const DataType wire : {DataType::bf16, DataType::fp16, DataType::fp32}) {
     for (const Layout& layout : {Layout{4}, Layout{2, 2}, Layout{1, 1, 2}}) {
       EXPECT_EQ(sums_of({layout, {1, kInfinity, 3, 4}, DataType::fp32, wire}), everywhere(layout, kInfinity));
@@ -130,7 +155,7 @@ struct Deviation {
 // How far the results of a call on normal numbers are from the sums in double, each against its bound:
 //   sum over ranks of |partial| * u(partial), sum over nodes of |node sum| * u(node sum), |result| * u(result),
 // and what fp32 adds up to: gamma over K + R + 2 terms of the sum of all |a| |b|.
-Deviation deviation_of(const Layout& layout, DataType wire, DataType out_dtype) {
+Deviation deviation_of(const Layout& layout, DataType wire, DataType out_dtype, const std::string& plan_json) {
   const int32_t ranks = ranks_of(layout);
   constexpr int64_t kDepth = 40, kCols = 17, kRows = 11;
   const int64_t total = kRows * ranks;
@@ -141,17 +166,11 @@ Deviation deviation_of(const Layout& layout, DataType wire, DataType out_dtype) 
   for (int32_t r = 0; r < ranks; ++r) {
     a.push_back(matrix_of(total, kDepth, DataType::fp32, draw));
     b.push_back(matrix_of(kDepth, kCols, DataType::fp32, draw));
-    out[static_cast<size_t>(r)] = OwnedMatrix(kRows, kCols, out_dtype);
+    out[static_cast<size_t>(r)] = OwnedMatrix(Traits::part(Rank{r}, ranks, kRows).rows, kCols, out_dtype);
   }
   const auto outcomes = run_thread_cluster(layout, test_options(), [&](Session& session) {
     const auto me = static_cast<size_t>(session.rank().value);
-    Arguments args;
-    args.a = a[me].view();
-    args.b = {b[me].view()};
-    args.out_dtype = out_dtype;
-    args.wire_dtype = wire;
-    args.make_results = [&](const Problem&) { return out[me].view(); };
-    Operation(session).run(args);
+    run_one(session, a[me], b[me], out[me], wire, plan_json);
   });
   EXPECT_EQ(first_error(outcomes), "");
   const WireTypes types = wire_types(wire);
@@ -177,36 +196,42 @@ Deviation deviation_of(const Layout& layout, DataType wire, DataType out_dtype) 
         nodes += std::abs(node);
         sum += node;
       }
-      const double got = out[static_cast<size_t>(row / kRows)].get(row % kRows, col);
       const double u = unit_roundoff(types.partial), v = has_nodes ? unit_roundoff(types.node_sum) : 0;
       double allowed = partials * u + (nodes + partials * u) * v + magnitude * in_fp32 * (1 + u) * (1 + v);
       allowed += (std::abs(sum) + allowed) * unit_roundoff(out_dtype);
-      deviation.worst = std::max(deviation.worst, std::abs(got - sum) / allowed);
-      deviation.worst_error = std::max(deviation.worst_error, std::abs(got - sum) / (partials * u));
+      for (int32_t r = 0; r < ranks; ++r) {
+        const ReductionTestPart part = Traits::part(Rank{r}, ranks, kRows);
+        if (row < part.first_row || row >= part.first_row + part.rows) continue;
+        const double error = std::abs(out[static_cast<size_t>(r)].get(row - part.first_row, col) - sum);
+        deviation.worst = std::max(deviation.worst, error / allowed);
+        deviation.worst_error = std::max(deviation.worst_error, error / (partials * u));
+      }
     }
   }
   return deviation;
 }
 
-TEST(GemmRsRounding, EveryResultIsWithinTheBoundOfItsRoundings) {
+TEST(ReductionRounding, EveryResultIsWithinTheBoundOfItsRoundings) {
   for (const Layout& layout : {Layout{1}, Layout{4}, Layout{2, 2}, Layout{1, 1, 2}}) {
     for (const DataType wire : {DataType::bf16, DataType::fp16, DataType::fp32}) {
       for (const DataType out : {DataType::bf16, DataType::fp16, DataType::fp32}) {
-        const Deviation seen = deviation_of(layout, wire, out);
-        EXPECT_LE(seen.worst, 1) << testing::PrintToString(layout) << " over " << to_string(wire) << " to "
-                                 << to_string(out);
-        // The bound is not so wide that it would hold whatever happens; rounding to 8 or 11 bits comes close to it.
-        EXPECT_GT(seen.worst, wire == DataType::fp32 ? 0 : 0.2);
+        for (const std::string& plan : Traits::plans()) {
+          const Deviation seen = deviation_of(layout, wire, out, plan);
+          EXPECT_LE(seen.worst, 1) << testing::PrintToString(layout) << " over " << to_string(wire) << " to "
+                                   << to_string(out) << " by " << plan;
+          // The bound is not so wide that it would hold whatever happens; rounding to 8 or 11 bits comes close to it.
+          EXPECT_GT(seen.worst, wire == DataType::fp32 ? 0 : 0.2);
+        }
       }
     }
   }
 }
 
 // A wire of more bits than the listed ones, or one that is not used, would show.
-TEST(GemmRsRounding, EachWireHasTheErrorOfItsBitsAndNoLess) {
+TEST(ReductionRounding, EachWireHasTheErrorOfItsBitsAndNoLess) {
   for (const Layout& layout : {Layout{4}, Layout{2, 2}}) {
     for (const DataType wire : {DataType::bf16, DataType::fp16}) {
-      const double error = deviation_of(layout, wire, DataType::fp32).worst_error;
+      const double error = deviation_of(layout, wire, DataType::fp32, Traits::plans()[0]).worst_error;
       EXPECT_GT(error, 0.2) << to_string(wire);
       EXPECT_LE(error, layout.size() > 1 && wire == DataType::bf16 ? 2.1 : 1.1) << to_string(wire);
     }
@@ -214,4 +239,4 @@ TEST(GemmRsRounding, EachWireHasTheErrorOfItsBitsAndNoLess) {
 }
 
 }  // namespace
-}  // namespace tilewire::gemm_rs
+}  // namespace tilewire

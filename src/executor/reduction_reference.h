@@ -1,7 +1,7 @@
-// The obvious GEMM+ReduceScatter: slow, trusted, and sharing no code with the fast one but the roundings to a dtype. For
-// tests.
+// The obvious sum of all ranks' products: slow, trusted, and sharing no code with the fast one but the roundings to a
+// dtype. For tests of the ops that make it.
 //
-// It rounds where the op says that it rounds, and nowhere else:
+// It rounds where these say that they round, and nowhere else:
 //   each rank's partial sum      to the wire's partial dtype
 //   each node's sum of those     to the wire's node-sum dtype, where there are several nodes
 //   the result                   to its dtype
@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "executor/test_support.h"
-#include "ops/gemm_rs/problem.h"
+#include "executor/wire_types.h"
 
-namespace tilewire::gemm_rs {
+namespace tilewire {
 
 using Values = std::vector<double>;  // row-major
 
@@ -48,4 +48,4 @@ inline double reduced(const std::vector<int32_t>& ranks_per_node, const std::vec
   return sum;
 }
 
-}  // namespace tilewire::gemm_rs
+}  // namespace tilewire
