@@ -54,6 +54,21 @@ function(tilewire_kernel_flags target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--no-compress>)
 endfunction()
 
+# tilewire_op_kernel(ag_gemm device_launch.cu ...): the library tilewire_ag_gemm_kernel, where CUDA is. The budget test
+# reads the instances, device_*_<rows>x<columns>.cu.
+function(tilewire_op_kernel op)
+  if(NOT TILEWIRE_HAS_CUDA)
+    return()
+  endif()
+  set(target tilewire_${op}_kernel)
+  add_library(${target} STATIC ${ARGN})
+  tilewire_kernel_flags(${target})
+  tilewire_flags(${target})
+  target_link_libraries(${target} PUBLIC tilewire_device tilewire_device_operands tilewire_ops)
+  target_link_libraries(${target} PRIVATE fmt::fmt nlohmann_json::nlohmann_json)
+  set_property(GLOBAL APPEND PROPERTY TILEWIRE_OP_KERNELS ${target})
+endfunction()
+
 # tilewire_cuda_test(schedule_device_test SOURCES schedule_device_test.cu DEPENDS tilewire_schedule): a program with its
 # own main(), built where CUDA is; nothing elsewhere. It returns 0 for a pass and 77 when it needs a GPU and there is
 # none (shown as skipped).

@@ -1,5 +1,6 @@
 #include "device/tile/gemm.cuh"
 
+#include "device/tile/form_entry.h"
 #include "device/tile/gemm_entries.h"
 #include "device/tile/gemm_kernel.cuh"
 #include "device/tile/tile_launch.cuh"
@@ -18,8 +19,8 @@ constexpr int64_t kRasterRows = 2048;  // walked together, column by column, so 
 
 constexpr std::array kForms = {form_numbers<Cooperative128x256>(), form_numbers<PingPong128x192>(),
                                form_numbers<PingPong128x128>(), form_numbers<PingPong64x128>()};
-constexpr std::array<GemmEntry, kForms.size()> kEntries = {cooperative_128x256_entry, ping_pong_128x192_entry,
-                                                           ping_pong_128x128_entry, ping_pong_64x128_entry};
+constexpr std::array<FormKernel, kForms.size()> kEntries = {cooperative_128x256_entry, ping_pong_128x192_entry,
+                                                            ping_pong_128x128_entry, ping_pong_64x128_entry};
 
 void check_shapes(const GemmProblem& p) {
   const int64_t b_cols = p.is_b_n_major ? p.b.cols : p.b.rows, b_depth = p.is_b_n_major ? p.b.rows : p.b.cols;

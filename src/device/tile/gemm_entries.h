@@ -5,8 +5,6 @@
 
 namespace tilewire {
 
-using GemmEntry = const void* (*)(DataType type, bool is_b_n_major);
-
 const void* cooperative_128x256_entry(DataType type, bool is_b_n_major);
 const void* ping_pong_128x192_entry(DataType type, bool is_b_n_major);
 const void* ping_pong_128x128_entry(DataType type, bool is_b_n_major);

@@ -2,6 +2,8 @@
 
 #include "device/cuda_check.cuh"
 
+#include <tilewire/error.h>
+
 #include <string>
 
 namespace tilewire {
@@ -48,6 +50,14 @@ int32_t prepare_tile_kernel(const void* kernel, const FormNumbers& form) {
   const Launch launch(form, sm_count() / form.launch_ctas * form.launch_ctas, nullptr);
   check_cuda(cudaOccupancyMaxActiveClusters(&count, kernel, &launch.config), "asking how many clusters fit");
   return count * (form.launch_ctas / form.cluster_ctas());
+}
+
+void prepare_tile_grid(const void* kernel, const FormNumbers& form, int32_t ctas) {
+  const int32_t fit = prepare_tile_kernel(kernel, form) * form.cluster_ctas();
+  if (ctas <= fit) return;
+  throw Error(ErrorKind::resource, {.what = "the grid of the kernel does not fit the GPU",
+                                    .values = std::to_string(ctas) + " CTAs of " + form.name,
+                                    .limit = std::to_string(fit) + " at once"});
 }
 
 void launch_tile_kernel(const void* kernel, const FormNumbers& form, int32_t ctas, void* parameters,

@@ -15,6 +15,9 @@ int32_t sm_count();
 // takes twice the time.
 int32_t prepare_tile_kernel(const void* kernel, const FormNumbers& form);
 
+// The same for a grid of so many CTAs, all of which must run at once. Throws Error(resource) when they do not fit.
+void prepare_tile_grid(const void* kernel, const FormNumbers& form, int32_t ctas);
+
 // `parameters` is the kernel's only one. `ctas` is a multiple of the form's launch_ctas. Throws Error(internal) if
 // the launch fails.
 void launch_tile_kernel(const void* kernel, const FormNumbers& form, int32_t ctas, void* parameters,

@@ -1,16 +1,9 @@
 // The compiled kernels, a source file a form: entries take FusedParameters.
 #pragma once
 
-#include "device/tile/tile_form.h"
-
 #include <tilewire/data_type.h>
 
 namespace tilewire::ag_gemm {
-
-struct FusedEntry {
-  FormNumbers form;
-  const void* (*kernel)(DataType type, bool is_b_n_major);
-};
 
 const void* fused_cooperative_128x256(DataType type, bool is_b_n_major);
 const void* fused_ping_pong_128x192(DataType type, bool is_b_n_major);

@@ -1,8 +1,10 @@
 #include "ops/ag_gemm/device_launch.cuh"
 
 #include "base/bytes.h"
-#include "device/cuda_check.cuh"
+#include "device/comm/call_setup.cuh"
+#include "device/tile/form_entry.h"
 #include "device/tile/tile_launch.cuh"
+#include "executor/device_operands.h"
 #include "executor/matrix_checks.h"
 #include "ops/ag_gemm/device_entries.h"
 #include "ops/ag_gemm/device_parameters.cuh"
@@ -21,19 +23,17 @@ namespace {
 constexpr int32_t kRankWarps = 3;  // CTAs that have one: see kernel.cuh
 
 constexpr std::array kEntries = {
-    FusedEntry{form_numbers<WithSpareRoom<Cooperative128x256>>(), fused_cooperative_128x256},
-    FusedEntry{form_numbers<WithSpareRoom<PingPong128x192>>(), fused_ping_pong_128x192},
-    FusedEntry{form_numbers<WithSpareRoom<PingPong64x128>>(), fused_ping_pong_64x128},
+    FormEntry{form_numbers<WithSpareRoom<Cooperative128x256>>(), fused_cooperative_128x256},
+    FormEntry{form_numbers<WithSpareRoom<PingPong128x192>>(), fused_ping_pong_128x192},
+    FormEntry{form_numbers<WithSpareRoom<PingPong64x128>>(), fused_ping_pong_64x128},
 };
 
 [[noreturn]] void refuse(const std::string& what, const std::string& values, const std::string& limit) {
   refuse_argument(kCallName, what, values, limit);
 }
 
-const FusedEntry& entry_of(const PlanChoice& choice) {
-  for (const FusedEntry& entry : kEntries) {
-    if (entry.form.work_rows() == choice.tile_rows && entry.form.work_cols() == choice.tile_cols) return entry;
-  }
+const FormEntry& entry_of(const PlanChoice& choice) {
+  if (const FormEntry* entry = find_form(kEntries, choice.tile_rows, choice.tile_cols)) return *entry;
   refuse("no kernel has tiles of this plan",
          "tile_rows = " + std::to_string(choice.tile_rows) + ", tile_cols = " + std::to_string(choice.tile_cols),
          "those of a form: 256x256, 256x192, 64x128");
@@ -50,57 +50,10 @@ void check_problem(const Problem& p, const FusedPlan& plan) {
   if (plan.push_ctas < 0) refuse("push_ctas is negative", std::to_string(plan.push_ctas), "0 or more");
 }
 
-std::string size_text(int64_t rows, int64_t cols, DataType type) {
-  return std::string(to_string(type)) + " [" + std::to_string(rows) + ", " + std::to_string(cols) + "]";
-}
-
-void check_operand(const std::string& name, const DeviceMatrix& m, int64_t rows, int64_t cols, DataType type) {
-  if (m.rows != rows || m.cols != cols || m.type != type) {
-    refuse(name + " does not fit the problem", size_text(m.rows, m.cols, m.type), size_text(rows, cols, type));
-  }
-  if (rows > 0 && cols > 0) check_copyable(name.c_str(), m);
-}
-
 void check_count(const char* name, size_t count, size_t weights) {
   if (count == weights) return;
   refuse(std::string("there must be one ") + name + " for each weight", std::to_string(count), std::to_string(weights));
 }
-
-// Tables of the schedule and of the arenas, in one piece of device memory.
-class DeviceTables {
- public:
-  DeviceTables() = default;
-  DeviceTables(const DeviceTables&) = delete;
-  DeviceTables& operator=(const DeviceTables&) = delete;
-  ~DeviceTables() { cudaFree(base_); }
-
-  template <class T>
-  size_t add(const T* host, size_t count) {
-    static_assert(alignof(T) <= 8);
-    const size_t at = bytes_.size();
-    const auto* from = reinterpret_cast<const std::byte*>(host);
-    bytes_.insert(bytes_.end(), from, from + count * sizeof(T));
-    bytes_.resize((bytes_.size() + 7) / 8 * 8);
-    return at;
-  }
-  size_t add_zeroed(size_t bytes) {
-    const size_t at = bytes_.size();
-    bytes_.resize((at + bytes + 7) / 8 * 8);
-    return at;
-  }
-  void upload() {
-    check_cuda(cudaMalloc(&base_, bytes_.size()), "allocating the tables of a call");
-    check_cuda(cudaMemcpy(base_, bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice), "copying the tables of a call");
-  }
-  template <class T>
-  T* at(size_t offset) const {
-    return reinterpret_cast<T*>(static_cast<std::byte*>(base_) + offset);
-  }
-
- private:
-  std::vector<std::byte> bytes_;
-  void* base_ = nullptr;
-};
 
 // Beside those that push one forwards, where there are several nodes.
 int32_t comm_ctas_of(int32_t push_ctas, const Topology& topology, const FormNumbers& form) {
@@ -144,7 +97,7 @@ FusedPlan fused_plan(const Problem& problem, const Topology& topology, const Mac
   const int64_t cols = std::accumulate(problem.cols.begin(), problem.cols.end(), int64_t{0});
   const double last_rows_s = topology.ranks > 1 ? gather_s(problem, topology, machine) : 0;
   const FormNumbers* best = nullptr;
-  for (const FusedEntry& entry : kEntries) {
+  for (const FormEntry& entry : kEntries) {
     const int32_t left = sms - comm_ctas_of(push_ctas, topology, entry.form);
     if (left < entry.form.cluster_ctas()) continue;
     const auto clocks = [&](const FormNumbers& form) {
@@ -168,24 +121,23 @@ FusedPlan fused_plan(const Problem& problem, const Topology& topology, const Mac
 struct FusedKernel::State {
   Problem problem;
   FusedPlan plan;
-  const FusedEntry* entry;
+  const FormEntry* entry;
   const void* kernel = nullptr;
   bool is_b_n_major;
-  std::byte* own_arena;
+  DeviceRank rank;
   ScheduleTables tables;
   DeviceTables device;
   Schedule schedule;  // tables on the device; epoch 0
   CallView call;
-  const TraceView* trace = nullptr;
   CUtensorMap gathered[2] = {};
   int32_t comm_ctas = 0, ctas = 0;
 
-  State(const Problem& p, const FusedPlan& given, const PlanContext& context, const DeviceRank& rank, bool n_major)
+  State(const Problem& p, const FusedPlan& given, const PlanContext& context, const DeviceRank& of, bool n_major)
       : problem(p),
         plan(given),
         entry(&entry_of(given.choice)),
         is_b_n_major(n_major),
-        own_arena(rank.arenas.at(static_cast<size_t>(context.me.value))),
+        rank(of),
         tables(p, check_plan(given.choice, p, context).choice, context),
         schedule(tables.schedule(0)) {
     const FormNumbers& form = entry->form;
@@ -200,13 +152,8 @@ struct FusedKernel::State {
     schedule.workers = (ctas - comm_ctas) / form.cluster_ctas();
     schedule.push_workers = comm_ctas > 0 ? plan.push_ctas : ctas;
     schedule.forward_workers = comm_ctas > 0 ? 1 : ctas;
-    const int32_t fit = prepare_tile_kernel(kernel, form) * form.cluster_ctas();
-    if (ctas > fit) {
-      throw Error(ErrorKind::resource, {.what = "the grid of the fused kernel does not fit the GPU",
-                                        .values = std::to_string(ctas) + " CTAs of " + form.name,
-                                        .limit = std::to_string(fit) + " at once"});
-    }
-    place_tables(rank, context.me);
+    prepare_tile_grid(kernel, form, ctas);
+    place_tables();
     for (Epoch half = 0; half < 2; ++half) {
       if (schedule.grid.rows > 0) {
         gathered[half] =
@@ -215,40 +162,18 @@ struct FusedKernel::State {
     }
   }
 
-  void place_tables(const DeviceRank& rank, Rank me) {
-    Topology& t = schedule.frame.topology;
-    const auto ranks = static_cast<size_t>(t.ranks), nodes = static_cast<size_t>(t.nodes);
-    const size_t node_of_rank = device.add(t.node_of_rank, ranks), local_of_rank = device.add(t.local_of_rank, ranks);
-    const size_t node_first = device.add(t.node_first, nodes + 1), rank_in_node = device.add(t.rank_in_node, ranks);
-    const size_t row_begin = device.add(schedule.chunks.row_begin, ranks + 1);
-    const size_t chunk_begin = device.add(schedule.chunks.chunk_begin, ranks + 1);
-    const size_t row_order = device.add(schedule.row_order, static_cast<size_t>(schedule.grid.row_blocks));
-    const size_t arenas = device.add(rank.arenas.data(), ranks);
-    const size_t finished = device.add_zeroed(static_cast<size_t>(ctas) * sizeof(uint64_t));
+  void place_tables() {
+    const auto ranks = static_cast<size_t>(schedule.topology().ranks);
+    device.place(schedule.chunks.row_begin, ranks + 1);
+    device.place(schedule.chunks.chunk_begin, ranks + 1);
+    device.place(schedule.row_order, static_cast<size_t>(schedule.grid.row_blocks));
+    place_call(device, rank, ctas, schedule.frame, call);
     device.upload();
-    t.node_of_rank = device.at<int32_t>(node_of_rank);
-    t.local_of_rank = device.at<int32_t>(local_of_rank);
-    t.node_first = device.at<int32_t>(node_first);
-    t.rank_in_node = device.at<int32_t>(rank_in_node);
-    schedule.chunks.row_begin = device.at<int64_t>(row_begin);
-    schedule.chunks.chunk_begin = device.at<int32_t>(chunk_begin);
-    schedule.row_order = device.at<int32_t>(row_order);
-    call.arenas = device.at<std::byte*>(arenas);
-    call.finished = device.at<uint64_t>(finished);
-    call.state = rank.state;
-    call.control_page = rank.control_page;
-    std::copy(std::begin(rank.rings), std::end(rank.rings), call.rings);
-    call.arrivals = rank.arrivals;
-    trace = rank.trace;
-    call.limits = {.abort_word = reinterpret_cast<uint64_t*>(own_arena + ControlPage::kAbort),
-                   .fault = rank.fault,
-                   .timeout_ns = rank.timeout_ns,
-                   .op = rank.op,
-                   .rank = me.value};
   }
 
   DeviceMatrix gathered_at(Epoch epoch) const {
-    return {own_arena + schedule.frame.arena.half_offset(epoch) + schedule.buffers.gathered_offset(0),
+    return {rank.arenas[static_cast<size_t>(schedule.me().value)] + schedule.frame.arena.half_offset(epoch) +
+                schedule.buffers.gathered_offset(0),
             schedule.grid.rows, problem.k, schedule.buffers.pitch_bytes, problem.dtype};
   }
 
@@ -260,7 +185,8 @@ struct FusedKernel::State {
 
   void check(const FusedOperands& o) const {
     const size_t weights = problem.cols.size();
-    check_operand("a", o.a, problem.rows[static_cast<size_t>(schedule.me().value)], problem.k, problem.dtype);
+    check_operand(kCallName, "a", o.a,
+                  {problem.rows[static_cast<size_t>(schedule.me().value)], problem.k, problem.dtype});
     check_count("b", o.b.size(), weights);
     check_count("out", o.out.size(), weights);
     if (!o.bias.empty()) check_count("bias", o.bias.size(), weights);
@@ -274,8 +200,9 @@ struct FusedKernel::State {
     const int64_t cols = problem.cols[w];
     const std::string b = argument_name("b", w, problem.cols.size()),
                       out = argument_name("out", w, problem.cols.size());
-    check_operand(b, o.b[w], is_b_n_major ? problem.k : cols, is_b_n_major ? cols : problem.k, problem.dtype);
-    check_operand(out, o.out[w], schedule.grid.rows, cols, problem.dtype);
+    check_operand(kCallName, b, o.b[w],
+                  {is_b_n_major ? problem.k : cols, is_b_n_major ? cols : problem.k, problem.dtype});
+    check_operand(kCallName, out, o.out[w], {schedule.grid.rows, cols, problem.dtype});
     if (!o.bias.empty()) to.bias.data[w] = o.bias[w];
     if (schedule.grid.rows == 0) return;
     if (cols == 0) {  // never used, but maps are prefetched
@@ -304,9 +231,7 @@ FusedParameters FusedKernel::parameters(uint64_t agreed_hash, const FusedOperand
   p.bias.is_fp32 = operands.bias_type == DataType::fp32;
   p.schedule = s.schedule;
   p.call = s.call;
-  p.call.agreed_hash = agreed_hash;
-  if (s.trace != nullptr) p.call.trace = *s.trace;
-  p.call.trace.op = s.call.limits.op;
+  name_call(p.call, agreed_hash, s.rank);
   p.shard = {static_cast<const std::byte*>(operands.a.data), operands.a.pitch_bytes};
   p.stages_per_tile = static_cast<int32_t>(div_up(s.problem.k, kStageDepth));
   p.comm_ctas = s.comm_ctas;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "executor/device_operands.h"
 #include "executor/matrix_checks.h"
 #include "ops/ag_gemm/device_launch.cuh"
 #include "ops/ag_gemm/device_plan.h"
@@ -18,55 +19,9 @@ struct DeviceOp::Kernel {
 
 namespace {
 
-constexpr int64_t kCopyBytes = 16;  // what the copy engine counts in
-
 [[noreturn]] void refuse(const std::string& what, const std::string& values, const std::string& limit,
                          const std::string& advice = {}) {
   refuse_argument(kCallName, what, values, limit, advice);
-}
-
-// A row of a matrix that has one alone may have any pitch.
-int64_t pitch_bytes(int64_t rows, int64_t cols, int64_t stride, DataType type) {
-  return rows > 1 ? stride * size_bytes(type) : round_up(cols * size_bytes(type), kCopyBytes);
-}
-
-// Whether the weight is stored as [K, N], which is what its view says, or as [N, K].
-bool is_n_major(const std::string& name, const MatrixView& b) {
-  const bool has_contiguous_cols = b.row_stride == 1 || b.rows <= 1;
-  if (has_contiguous_cols && b.cols <= 1) return b.rows <= 1;
-  if (b.has_contiguous_rows()) return true;
-  if (has_contiguous_cols) return false;
-  refuse(name + " has strides that a kernel cannot follow",
-         fmt::format("strides of {} and {} elements", b.row_stride, b.col_stride), "one of them must be 1",
-         "copy it into contiguous memory");
-}
-
-DeviceMatrix as_stored(const std::string& name, const MatrixView& b) {
-  if (is_n_major(name, b)) {
-    return {b.data, b.rows, b.cols, pitch_bytes(b.rows, b.cols, b.row_stride, b.dtype), b.dtype};
-  }
-  return {b.data, b.cols, b.rows, pitch_bytes(b.cols, b.rows, b.col_stride, b.dtype), b.dtype};
-}
-
-void check_stored(const std::string& name, const DeviceMatrix& m) {
-  if (m.rows > 0 && m.cols > 0) check_copyable(name.c_str(), m);
-}
-
-DeviceMatrix rows_of(const MatrixView& m) {
-  return {m.data, m.rows, m.cols, pitch_bytes(m.rows, m.cols, m.row_stride, m.dtype), m.dtype};
-}
-
-bool are_n_major(const Arguments& arguments) {
-  const std::vector<MatrixView>& b = arguments.b;
-  const bool first = is_n_major(argument_name("b", 0, b.size()), b[0]);
-  for (size_t w = 1; w < b.size(); ++w) {
-    if (is_n_major(argument_name("b", w, b.size()), b[w]) != first) {
-      refuse("the weights of a call are stored in different orders",
-             fmt::format("b[0] as {}, b[{}] as {}", first ? "[K, N]" : "[N, K]", w, first ? "[N, K]" : "[K, N]"),
-             "the same for all", "make a call for each, or store them alike");
-    }
-  }
-  return first;
 }
 
 void check_types(const Arguments& arguments) {
@@ -108,21 +63,12 @@ void DeviceOp::check(const Arguments& arguments, const Session&) {
   if (arguments.stand_in) refuse("a kernel has no stand-in", "", "CPU ranks");
   if (arguments.wants_gathered) refuse("the gathered rows are no result of a kernel", "return_gathered", "CPU ranks");
   if (arguments.a.cols == 0) refuse("k is 0", "", "K = 0 needs no kernel: the result is the bias or zeros");
-  if (!arguments.a.has_contiguous_rows()) {
-    refuse("a has columns that a kernel cannot follow",
-           fmt::format("a stride of {} elements between columns", arguments.a.col_stride), "1",
-           "copy it into contiguous memory");
-  }
-  if (arguments.b.empty()) refuse("there is no weight", "b is empty", "at least one");
-  check_stored("a", rows_of(arguments.a));
-  are_n_major(arguments);
-  for (size_t w = 0; w < arguments.b.size(); ++w) {
-    const std::string name = argument_name("b", w, arguments.b.size());
-    check_stored(name, as_stored(name, arguments.b[w]));
-  }
+  check_device_operands(kCallName, arguments.a, arguments.b);
 }
 
-std::string DeviceOp::variant(const Arguments& arguments) { return are_n_major(arguments) ? ", [K, N]" : ", [N, K]"; }
+std::string DeviceOp::variant(const Arguments& arguments) {
+  return are_n_major(kCallName, arguments.b) ? ", [K, N]" : ", [N, K]";
+}
 
 DevicePlan DeviceOp::make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context) {
   problem.validate();
@@ -148,7 +94,8 @@ void DeviceOp::check_operands(const Op::Operands& operands) {
 std::shared_ptr<DeviceOp::Kernel> DeviceOp::make_kernel(const Problem& problem, const Plan& plan,
                                                         const PlanContext& context, const DeviceRank& rank,
                                                         const Arguments& arguments) {
-  return std::make_shared<Kernel>(Kernel{FusedKernel(problem, *plan.fused, context, rank, are_n_major(arguments))});
+  return std::make_shared<Kernel>(
+      Kernel{FusedKernel(problem, *plan.fused, context, rank, are_n_major(kCallName, arguments.b))});
 }
 
 CallReport DeviceOp::report(const Problem& problem, const Plan& plan, const PlanContext& context) {
@@ -160,7 +107,7 @@ void DeviceOp::launch(const Kernel& kernel, uint64_t agreed_hash, const Op::Oper
   b.reserve(operands.b.size());
   out.reserve(operands.b.size());
   for (size_t w = 0; w < operands.b.size(); ++w) {
-    b.push_back(as_stored(argument_name("b", w, operands.b.size()), operands.b[w]));
+    b.push_back(as_stored(kCallName, argument_name("b", w, operands.b.size()), operands.b[w]));
     out.push_back(rows_of(operands.out[w]));
   }
   kernel.fused.launch(

@@ -8,15 +8,13 @@
 //                 2, 3 and 4 of CTA 0 are call, send and relay; what is left over of the last cluster has no role
 #pragma once
 
-#include "device/comm/call_warp.cuh"
+#include "device/comm/rank_warps.cuh"
 #include "device/tile/gemm_kernel.cuh"
 #include "ops/ag_gemm/device_copy.cuh"
 #include "ops/ag_gemm/device_parameters.cuh"
 #include "ops/ag_gemm/device_roles.h"
 
 namespace tilewire::ag_gemm {
-
-constexpr uint32_t kTilePauseNs = 30;
 
 template <class Element>
 class BiasEpilogue {
@@ -42,14 +40,8 @@ TILEWIRE_DEVICE void run_call_warp(const FusedParameters& p, const CallSpace& sp
   run_call(space, DrainRole(p.schedule), static_cast<int32_t>(gridDim.x), p.schedule.own_in_user, kCallRole);
 }
 TILEWIRE_DEVICE void run_send_warp(const FusedParameters& p, const CallSpace& space) {
-  CallGate gate(space, kSendRole, kRankPauseNs);
-  CommandPoster ring(space, Ring::send);
-  run_commands(space, gate, ring, SendRole(p.schedule), [&](const SendWork& w) {
-    if (w.command.kind != CommandKind::write) return;
-    const TraceLane trace = space.trace(TracePlace::send);
-    trace.wait(chunk_note(w.chunk, p.schedule.bytes(w.chunk), kSendRole, TraceLink::network));
-    trace.begin();
-    trace.end();
+  run_send(space, SendRole(p.schedule), kSendRole, [&](const SendWork& w) {
+    return chunk_note(w.chunk, p.schedule.bytes(w.chunk), kSendRole, TraceLink::network);
   });
 }
 
@@ -74,69 +66,35 @@ TILEWIRE_DEVICE void run_comm_cta(const FusedParameters& p, const CallSpace& spa
   if (threadIdx.x == 32) space.publish_finished();
 }
 
-// Notes the tiles of a computing group, by its first thread.
-class TileTrace {
- public:
-  TILEWIRE_DEVICE TileTrace(const CallSpace& space, uint32_t group)
-      : lane_(space.trace(group == 0 ? TracePlace::first_group : TracePlace::second_group)) {}
-
-  TILEWIRE_DEVICE void wait(const TileWork& w) const {
-    if (is_leader()) lane_.wait({.work = w.tile, .role = kComputeRole});
-  }
-  TILEWIRE_DEVICE void begin() const {
-    if (is_leader()) lane_.begin();
-  }
-  TILEWIRE_DEVICE void end() const {
-    if (is_leader()) lane_.end();
-  }
-
- private:
-  TILEWIRE_DEVICE bool is_leader() const { return lane_.is_on() && threadIdx.x % kWarpgroupThreads == 0; }
-
-  TraceLane lane_;
-};
-
 // What the warps of a computing CTA do beside its tiles.
 template <class Form>
 class Beside {
  public:
   TILEWIRE_DEVICE Beside(const FusedParameters& p, const CallSpace& space, const SharedTiles<Form>& shared)
-      : p_(p), space_(space), copy_(shared.spare(), p.pace_clocks), finished_(shared.spare() + SoloCopy::kSharedBytes) {
-    static_assert(SoloCopy::kSharedBytes + 8 <= Form::kSpareBytes);
+      : p_(p), space_(space), copy_(shared.spare(), p.pace_clocks), finish_(shared.spare() + SoloCopy::kSharedBytes) {
+    static_assert(SoloCopy::kSharedBytes + CtaFinish::kSharedBytes <= Form::kSpareBytes);
   }
 
   TILEWIRE_DEVICE void init() const {
     copy_.init();
-    ptx::mbarrier_init(finished_, kFinishers);
+    finish_.init();
   }
-  TILEWIRE_DEVICE void computed() const { arrive(); }
-  TILEWIRE_DEVICE TileTrace trace(uint32_t group) const { return {space_, group}; }
+  TILEWIRE_DEVICE void computed() const { finish_.arrive(); }
+  TILEWIRE_DEVICE TileTrace trace(uint32_t group) const { return {space_, group, kComputeRole}; }
   TILEWIRE_DEVICE void run(uint32_t warp) const {
     if (warp == 1) {
-      publish_finished();
+      finish_.publish(space_);
     } else if (p_.comm_ctas > 0) {
-      arrive();
+      finish_.arrive();
     } else if (warp == 2) {
       run_copies_of_this_cta();
-      arrive();
+      finish_.arrive();
     } else {
       run_rank_warp();
     }
   }
 
  private:
-  // Warps: those that compute, the copying one and the one that speaks for the rank.
-  static constexpr uint32_t kFinishers = kComputeGroups * kWarpgroupThreads / 32 + 2;
-
-  TILEWIRE_DEVICE void arrive() const {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(finished_);
-  }
-  TILEWIRE_DEVICE void publish_finished() const {
-    while (!ptx::mbarrier_try_wait(finished_, 0)) {
-    }
-    if (threadIdx.x % 32 == 0) space_.publish_finished();
-  }
   TILEWIRE_DEVICE void run_copies_of_this_cta() const {
     if (threadIdx.x % 32 != 0) return;
     const auto cta = static_cast<int32_t>(blockIdx.x);
@@ -150,7 +108,7 @@ class Beside {
   // The call ends behind all that finishes, so it is none of that; nor is the relay, which ends behind the call.
   TILEWIRE_DEVICE void run_rank_warp() const {
     if (blockIdx.x == 1) run_send_warp(p_, space_);
-    arrive();
+    finish_.arrive();
     if (blockIdx.x == 0) run_call_warp(p_, space_);
     if (blockIdx.x == 2) run_relay(space_);
   }
@@ -158,7 +116,7 @@ class Beside {
   const FusedParameters& p_;
   const CallSpace& space_;
   SoloCopy copy_;
-  uint32_t finished_;
+  CtaFinish finish_;
 };
 
 template <class Config>

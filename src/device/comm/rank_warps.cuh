@@ -1,0 +1,75 @@
+// What the CTAs of every fused kernel do around their tiles: the notes of a tile, the warp that hands commands to the
+// proxy, and the word by which a CTA says that it has finished its part of a call.
+#pragma once
+
+#include "device/comm/call_warp.cuh"
+#include "device/tile/tile_form.h"
+
+namespace tilewire {
+
+constexpr uint32_t kTilePauseNs = 30;  // of the gate of tiles, see Waiter
+
+// Notes the tiles of a computing group, by its first thread. Of a work it looks at the number, `tile`.
+class TileTrace {
+ public:
+  TILEWIRE_DEVICE TileTrace(const CallSpace& space, uint32_t group, int32_t role)
+      : lane_(space.trace(group == 0 ? TracePlace::first_group : TracePlace::second_group)), role_(role) {}
+
+  template <class Work>
+  TILEWIRE_DEVICE void wait(const Work& w) const {
+    if (is_leader()) lane_.wait({.work = w.tile, .role = static_cast<uint8_t>(role_)});
+  }
+  TILEWIRE_DEVICE void begin() const {
+    if (is_leader()) lane_.begin();
+  }
+  TILEWIRE_DEVICE void end() const {
+    if (is_leader()) lane_.end();
+  }
+
+ private:
+  TILEWIRE_DEVICE bool is_leader() const { return lane_.is_on() && threadIdx.x % kWarpgroupThreads == 0; }
+
+  TraceLane lane_;
+  int32_t role_;
+};
+
+// The send role, by a whole warp. `note_of(w)`: what the trace says of data that w moves.
+template <class Role, class NoteOf>
+TILEWIRE_DEVICE void run_send(const CallSpace& space, const Role& role, int32_t number, const NoteOf& note_of) {
+  CallGate gate(space, number, kRankPauseNs);
+  CommandPoster ring(space, Ring::send);
+  run_commands(space, gate, ring, role, [&](const typename Role::Work& w) {
+    if (w.command.kind != CommandKind::write) return;
+    const TraceLane trace = space.trace(TracePlace::send);
+    trace.wait(note_of(w));
+    trace.begin();
+    trace.end();
+  });
+}
+
+// Collects the warps of a computing CTA that have finished their part of the call: those that compute, and two others.
+// Shared memory; whole warps call it.
+class CtaFinish {
+ public:
+  static constexpr int32_t kSharedBytes = 8;
+
+  TILEWIRE_DEVICE explicit CtaFinish(uint32_t address) : barrier_(address) {}
+
+  // By one thread, before a barrier of all.
+  TILEWIRE_DEVICE void init() const { ptx::mbarrier_init(barrier_, kComputeGroups * kWarpgroupThreads / 32 + 2); }
+  TILEWIRE_DEVICE void arrive() const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier_);
+  }
+  // By another one, when all have.
+  TILEWIRE_DEVICE void publish(const CallSpace& space) const {
+    while (!ptx::mbarrier_try_wait(barrier_, 0)) {
+    }
+    if (threadIdx.x % 32 == 0) space.publish_finished();
+  }
+
+ private:
+  uint32_t barrier_;
+};
+
+}  // namespace tilewire
