@@ -3,11 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <functional>
 #include <random>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "executor/op_call.h"
@@ -69,6 +72,38 @@ void run_and_check_calls(const std::vector<int32_t>& layout, const Options& opti
     }
   });
   EXPECT_EQ(first_error(outcomes), "");
+}
+
+// The op, whose programs `adjust` may look at and change before they run. For calls on thread ranks.
+template <class Op>
+struct AdjustedOp : Op {
+  static inline std::function<void(const CallFrame&, Call::Program&)> adjust;
+
+  template <class Schedule, class Plan, class Operands, class Arguments>
+  static Call::Program program(const Schedule& schedule, const Plan& plan, const Operands& operands,
+                               const Arguments& args) {
+    Call::Program program = Op::program(schedule, plan, operands, args);
+    adjust(schedule.frame, program);
+    return program;
+  }
+};
+
+// A role of a rank.
+struct RankRole {
+  int32_t rank = 0;
+  std::string name;
+  friend auto operator<=>(const RankRole&, const RankRole&) = default;
+};
+// It begins that much later.
+inline void delay_role(const RankRole& role, std::chrono::milliseconds by, const CallFrame& frame,
+                       Call::Program& program) {
+  for (Call::RoleBody& body : program.roles) {
+    if (role != RankRole{frame.me.value, body.name.name}) continue;
+    body.run = [run = std::move(body.run), by](RoleContext& context) {
+      std::this_thread::sleep_for(by);
+      run(context);
+    };
+  }
 }
 
 // Limits short enough for a test that waits for one.

@@ -7,8 +7,11 @@
 #include <chrono>
 #include <cmath>
 #include <functional>
+#include <mutex>
+#include <set>
 #include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include "executor/op_test_support.h"
 
@@ -92,6 +95,38 @@ TYPED_TEST(OpFault, ResultsAreNaNWhenRanksDisagreeOrAnotherOneRefuses) {
     EXPECT_EQ(is_nan, was_asked) << disagrees;
     EXPECT_GT(std::count(was_asked.begin(), was_asked.end(), 1), 1) << disagrees;
     EXPECT_TRUE(disagrees || was_asked[1] == 0);
+  }
+}
+
+// The others wait for what it brings, and every element is right.
+TYPED_TEST(OpFault, ARankThatIsLateInAnyOneOfItsRolesChangesNothing) {
+  using Adjusted = AdjustedOp<TypeParam>;
+  using Fault = OpFault<TypeParam>;
+  for (const auto make : {&Fault::Traits::small, &Fault::Traits::other}) {
+    const auto run_times = [&](size_t times) {
+      const auto outcomes = run_thread_cluster({2, 2}, quick_options(), [&](Session& session) {
+        OpCalls<Adjusted> op(session);
+        for (size_t i = 0; i < times; ++i) {
+          auto checker = make(session.rank());
+          op.run(checker.arguments());
+          checker.check();
+        }
+      });
+      EXPECT_EQ(first_error(outcomes), "");
+    };
+    std::mutex mutex;
+    std::set<RankRole> seen;
+    Adjusted::adjust = [&](const CallFrame& frame, Call::Program& program) {
+      const std::lock_guard lock(mutex);
+      for (const Call::RoleBody& body : program.roles) seen.insert({frame.me.value, body.name.name});
+    };
+    run_times(1);
+    ASSERT_GE(seen.size(), 4u * 3);
+    const std::vector<RankRole> roles(seen.begin(), seen.end());
+    Adjusted::adjust = [&](const CallFrame& frame, Call::Program& program) {
+      delay_role(roles[(frame.epoch - 1) % roles.size()], std::chrono::milliseconds(15), frame, program);
+    };
+    run_times(roles.size());
   }
 }
 

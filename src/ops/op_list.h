@@ -4,10 +4,11 @@
 
 #include "executor/op_call.h"
 #include "ops/ag_gemm/ag_gemm.h"
+#include "ops/gemm_ar/gemm_ar.h"
 #include "ops/gemm_rs/gemm_rs.h"
 
 namespace tilewire {
 
-using Ops = OpTypes<ag_gemm::Op, gemm_rs::Op>;
+using Ops = OpTypes<ag_gemm::Op, gemm_rs::Op, gemm_ar::Op>;
 
 }  // namespace tilewire

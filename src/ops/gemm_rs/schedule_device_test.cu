@@ -1,28 +1,17 @@
 // The iterators of GEMM+ReduceScatter compiled for the GPU. Where there is a GPU, one thread walks every role of every
 // rank and must see what the host sees; elsewhere that it compiles is the test.
-#include <cstddef>
 #include <cstdio>
 
 #include "executor/schedule_walk.cuh"
 #include "ops/gemm_rs/plan.h"
 #include "ops/gemm_rs/schedule.h"
+#include "schedule/reduction_walk.cuh"
 
 namespace tilewire::gemm_rs {
 namespace {
 
 Schedule on_device(Schedule s) {
-  const auto ranks = static_cast<size_t>(s.frame.topology.ranks);
-  const auto width = static_cast<size_t>(s.width());
-  s.frame.topology = to_device(s.frame.topology);
-  ReductionMap& map = s.map;
-  const auto chunks = static_cast<size_t>(map.total_chunks());
-  map.blocks.row_begin = to_device(map.blocks.row_begin, ranks + 1);
-  map.blocks.chunk_begin = to_device(map.blocks.chunk_begin, ranks + 1);
-  map.rail_chunk = to_device(map.rail_chunk, ranks);
-  map.rail_slot = to_device(map.rail_slot, ranks);
-  map.source_slots = to_device(map.source_slots, width);
-  map.order = to_device(map.order, chunks);
-  map.rail_order = to_device(map.rail_order, static_cast<size_t>(map.rail_chunks));
+  to_device(s);
   return s;
 }
 

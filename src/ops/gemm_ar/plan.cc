@@ -1,0 +1,139 @@
+#include "ops/gemm_ar/plan.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "executor/planner.h"
+#include "executor/reduction_planner.h"
+#include "ops/gemm_ar/layout.h"
+#include "ops/gemm_ar/model.h"
+
+namespace tilewire::gemm_ar {
+namespace {
+
+// How far behind the node sums results are sent, as far as it is tried.
+constexpr int32_t kTriedBehind[] = {1, 2, 4};
+
+// See executor/planner.h.
+class Planner {
+ public:
+  using Problem = gemm_ar::Problem;
+  using Choice = PlanChoice;
+  static constexpr const char* kName = kCallName;
+  static constexpr const char* kSharedCost = "with K = 1024";
+  static constexpr const char* kSharedAdvice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks";
+
+  Planner(const Problem& problem, const PlanContext& context) : p_(problem), x_(context) { p_.validate(); }
+
+  const Problem& problem() const { return p_; }
+  const PlanContext& context() const { return x_; }
+  int64_t half_bytes(const PlanChoice& c) const { return layout_of(p_, c, x_).end; }
+  std::string reason_against(const PlanChoice& c) const {
+    if (!c.is_fused && c.window > 0) return kUnfusedUnderWindow;
+    if (c.is_one_shot && c.window > 0) return "is_one_shot = true and window > 0: one shot has a slot for every chunk";
+    const ReductionCut cut = cut_of(p_, c);
+    const DataType sum = wire_types(p_.wire_dtype).node_sum;
+    return reason_against_chunks(cut, needs_of(cut, c, x_),
+                                 size_bytes(p_.out_dtype) > size_bytes(sum) ? p_.out_dtype : sum, x_);
+  }
+
+  // Of forms that cost the same the first one is taken: two shots need less memory.
+  std::vector<PlanChoice> shared_candidates() const {
+    std::vector<PlanChoice> all;
+    for (const bool is_one_shot : {false, true}) {
+      const std::vector<PlanChoice> of_form = tried_chunks(
+          PlanChoice{.is_one_shot = is_one_shot, .cursors = {}}, [&](const PlanChoice& c) { return cut_of(p_, c); },
+          [&](const PlanChoice& c) { return reason_against_reserve(half_bytes(c), x_).empty(); });
+      all.insert(all.end(), of_form.begin(), of_form.end());
+    }
+    return all;
+  }
+  double shared_cost_s(const PlanChoice& c) const { return fused_s(c, kPricedDepth); }
+
+  std::vector<PlanChoice> candidates(const PlanChoice& shared) const {
+    PlanChoice choice = shared;
+    choice.workers = x_.workers;
+    std::vector<PlanChoice> choices;
+    if (shared.is_one_shot || x_.topology.nodes == 1) {
+      choices.push_back(choice);
+    } else {
+      for (const int32_t behind : kTriedBehind) {
+        choice.gather_behind = behind;
+        choices.push_back(choice);
+      }
+    }
+    choice.gather_behind = PlanChoice{}.gather_behind;
+    choice.is_fused = false;
+    if (choice.window == 0) choices.push_back(choice);
+    return choices;
+  }
+  // Communication alone: when the last rank ends a call in which there is nothing to multiply.
+  Cost predict(const PlanChoice& choice) {
+    if (bare_s_ < 0) bare_s_ = fused_s(choice, 0);
+    const double total_s = std::max(compute_s(choice), walked_s<RankModel>(p_, choice, x_));
+    return {.compute_s = compute_s(choice), .communication_s = std::min(bare_s_, total_s), .total_s = total_s};
+  }
+
+ private:
+  double compute_s(const PlanChoice& choice) const {
+    const ScheduleTables tables(p_, choice, x_);
+    const Schedule s = tables.schedule(1);
+    return choice.is_one_shot ? longest_product_s<one_shot::ComputeRole>(s, p_.k, x_.machine)
+                              : longest_product_s<PartialSumRole>(s, p_.k, x_.machine);
+  }
+
+  // By the shared part of the choice and agreed values alone.
+  double fused_s(const PlanChoice& c, int64_t k) const {
+    Problem priced = p_;
+    priced.k = k;
+    const PlanChoice shared{.is_one_shot = c.is_one_shot,
+                            .chunk_rows = c.chunk_rows,
+                            .chunk_cols = c.chunk_cols,
+                            .window = c.window,
+                            .workers = kPricedWorkers,
+                            .cursors = {}};
+    return walked_s<RankModel>(priced, shared, x_);
+  }
+
+  const Problem& p_;
+  const PlanContext& x_;
+  double bare_s_ = -1;  // of the shared part that is priced; below 0: not yet known
+};
+
+}  // namespace
+
+Plan make_plan(const Problem& problem, const PlanContext& context) { return best_plan(Planner(problem, context)); }
+
+Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
+  return given_plan(Planner(problem, context), choice);
+}
+
+void check_choice(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
+  check_given(Planner(problem, context), choice);
+}
+
+ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context)
+    : map_(context.topology, context.me, cut_of(problem, choice)) {
+  const Layout layout = layout_of(problem, choice, context);
+  schedule_.frame = {.topology = context.topology, .arena = context.arena, .me = context.me};
+  schedule_.map = map_.view();
+  schedule_.buffers = layout.buffers;
+  schedule_.workers = choice.workers;
+  schedule_.reduce_workers = choice.reduce_workers;
+  schedule_.is_fused = choice.is_fused;
+  schedule_.is_one_shot = choice.is_one_shot;
+  schedule_.gather_behind = choice.gather_behind;
+  schedule_.finishes_ahead = choice.gather_behind;
+  schedule_.result_bytes = static_cast<int32_t>(size_bytes(problem.out_dtype));
+  schedule_.result_slot_bytes = layout.result_slot_bytes;
+  schedule_.results_begin = layout.results_begin;
+}
+
+Schedule ScheduleTables::schedule(Epoch epoch) const {
+  Schedule s = schedule_;
+  s.frame.epoch = epoch;
+  s.map = map_.view();
+  return s;
+}
+
+}  // namespace tilewire::gemm_ar

@@ -1,0 +1,76 @@
+// Problem -> candidates -> predicted cost -> Plan. Pure host code. A plan is the only source of chunk sizes and layouts.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "executor/plan_parts.h"
+#include "executor/reduction_plan_fields.h"
+#include "ops/gemm_ar/problem.h"
+#include "ops/gemm_ar/schedule.h"
+#include "schedule/reduction_tables.h"
+#include "schedule/role.h"
+
+namespace tilewire::gemm_ar {
+
+// The numbers of a plan, as printed, stored and passed by users.
+struct PlanChoice {
+  // Equal on all ranks:
+  bool is_one_shot = false;
+  int64_t chunk_rows = 128;
+  int64_t chunk_cols = 256;
+  int64_t window = 0;  // chunks of an owner that have a slot of each source at a time; 0: all
+  // This rank's own:
+  bool is_fused = true;
+  int32_t workers = 1;
+  int32_t reduce_workers = 1;  // who add up, for other nodes and for the own chunks, and who collect
+  int32_t gather_behind = 2;   // two shots: so many rounds behind the node sums finished chunks are sent
+  Cursors cursors;
+
+  // Throws Error(invalid_argument) naming the field that is missing, unknown or out of range.
+  static PlanChoice from_json(const std::string& json);
+  std::string shared_text() const;
+  std::string agreed_text() const;  // the same with the names of the JSON, for errors
+  std::string text() const;
+};
+
+// Each number once: name, member and range, for reading, writing and checking.
+template <class Choice, class Visit>
+requires std::is_same_v<std::remove_const_t<Choice>, PlanChoice>
+void for_each_field(Choice& c, Visit&& visit) {
+  visit("is_one_shot", c.is_one_shot, NumberRange{0, 1});
+  for_each_shared_reduction_field(c, visit);
+  for_each_own_reduction_field(c, visit);
+  visit("gather_behind", c.gather_behind, NumberRange{0, 1 << 20});
+}
+
+using Candidate = CandidateOf<PlanChoice>;
+using Plan = PlanOf<PlanChoice>;
+
+// The best of all candidates. The shared part depends on agreed values only. Throws Error(invalid_argument) for a
+// problem that validate() refuses, and Error(resource) when no chunk size fits the flag area, the wire's fields or the
+// reserved arena.
+Plan make_plan(const Problem& problem, const PlanContext& context);
+// A plan for a choice that the caller gives. Throws as make_plan() does, and Error(invalid_argument) naming the number
+// that cannot be.
+Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context);
+// Throws what check_plan() throws, without working out what the plan costs.
+void check_choice(const PlanChoice& choice, const Problem& problem, const PlanContext& context);
+
+std::string to_json(const PlanChoice& choice);
+
+// The tables behind a rank's Schedule; keep it as long as the schedule is used.
+class ScheduleTables {
+ public:
+  // Of a choice that check_choice() has passed.
+  ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context);
+  // The schedule of call `epoch`.
+  Schedule schedule(Epoch epoch) const;
+
+ private:
+  ReductionTables map_;
+  Schedule schedule_;
+};
+
+}  // namespace tilewire::gemm_ar

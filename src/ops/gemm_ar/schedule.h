@@ -1,0 +1,203 @@
+// The roles of GEMM+AllReduce: one iterator a role, pure integer logic for the host executor, the kernel and the
+// simulator. There are two forms.
+//
+// Two shots: a reduction to owners (schedule/reduction_roles.h), then a gather of what they have finished.
+//   compute, reduce, drain   as in a reduction
+//   send      node sums, and behind them finished chunks, to the proxy
+//   finish    adds the node sums of own chunks; leaves the result at every rank of the node
+//   forward   on the rail entry rank: copies finished chunks that came by network to the local peers
+//   collect   copies other owners' chunks into the caller's result
+// One shot (one_shot_roles.h): every rank of a node takes the partial sums of all, and finishes everything itself.
+//
+// The relay role (arrivals that the proxy announces) is the same for all ops: schedule/relay_role.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/gemm_ar/one_shot_roles.h"
+#include "ops/gemm_ar/rank_schedule.h"
+#include "schedule/call_roles.h"
+#include "schedule/gather_walk.h"
+#include "schedule/reduction_roles.h"
+
+namespace tilewire::gemm_ar {
+
+// As SumSendWork, or with `is_result` a finished chunk.
+struct SendWork : SumSendWork {
+  bool is_result = false;
+};
+
+// Own chunk c goes behind the node sums of round c + gather_behind. Then it is finished as a rule: sooner, and sums that
+// are ready would wait behind it; later, and it would be sent when nothing is left to hide it.
+class SendRole {
+ public:
+  using Work = SendWork;
+  TILEWIRE_HD explicit constexpr SendRole(const Schedule& s) : s_(s), sums_(s) {}
+
+  TILEWIRE_HD constexpr bool next(Work& w) {
+    w = Work{};
+    const bool is_due = int64_t{results_.chunk()} + s_.gather_behind < sums_.time();
+    Node to;
+    if (is_due && results_.next(s_.topology(), s_.me(), s_.map.chunks_of(s_.me()), w.chunk.chunk, to)) {
+      w.chunk.owner = s_.me();
+      w.is_result = true;
+      w.needs = 1;
+      w.command = write(w.chunk, to);
+      return true;
+    }
+    return sums_.next(w) || end_.next(s_.frame, w);
+  }
+  TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const {
+    return w.is_result ? s_.need(kResultArrived, s_.me(), w.chunk.chunk) : sums_.need(w, i);
+  }
+  TILEWIRE_HD constexpr Publish publish(const Work&, int32_t) const { return {}; }
+
+ private:
+  TILEWIRE_HD constexpr Command write(OwnedChunk c, Node to) const {
+    const auto unit = static_cast<uint64_t>(s_.result_offset(c)) / kWireUnitBytes;
+    return {.kind = CommandKind::write,
+            .peer = s_.topology().rail_partner(s_.me(), to),
+            .word = s_.buffers.word(kResultArrived, s_.me(), c.chunk),
+            .units = static_cast<uint32_t>(s_.result_chunk_bytes(c) / kWireUnitBytes),
+            .src_unit = unit,
+            .dst_unit = unit};
+  }
+
+  Kept<Schedule> s_;
+  SumSendWalk sums_;
+  RailWalk results_;
+  RingEnd end_;
+};
+
+// An own chunk: all node sums are here. Its result goes to every rank of the node.
+class FinishRole {
+ public:
+  using Work = OwnedSumWork;
+  TILEWIRE_HD constexpr FinishRole(const Schedule& s, int32_t worker) : s_(s), sums_(s, worker) {}
+
+  TILEWIRE_HD constexpr bool next(Work& w) {
+    if (!sums_.next(w)) return false;
+    w.publishes += results();
+    return true;
+  }
+  TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const { return sums_.need(w, i); }
+  TILEWIRE_HD constexpr Publish publish(const Work& w, int32_t i) const {
+    if (i >= results()) return sums_.publish(w, i - results());
+    const Rank to = i < s_.width() - 1 ? s_.topology().local_peer(s_.me(), i) : s_.me();
+    return {to, s_.buffers.word(kResultArrived, s_.me(), w.chunk.chunk)};
+  }
+
+ private:
+  // The peers' words, and the own one where somebody sends the chunk.
+  TILEWIRE_HD constexpr int32_t results() const { return s_.width() - (s_.frame.has_network() ? 0 : 1); }
+
+  Kept<Schedule> s_;
+  OwnedSumRole sums_;
+};
+
+// A finished chunk on its way to a rank of the own node.
+struct ForwardWork : WorkBase {
+  OwnedChunk chunk;
+  Rank to;
+};
+
+class ForwardRole {
+ public:
+  using Work = ForwardWork;
+  TILEWIRE_HD explicit constexpr ForwardRole(const Schedule& s) : s_(s), walk_(s.topology(), s.me(), 0, 1) {}
+
+  TILEWIRE_HD constexpr bool next(Work& w) {
+    w = Work{};
+    ChunkRef c{};
+    const auto chunks_of = [this](Rank owner) { return s_.map.chunks_of(owner); };
+    if (!walk_.next(s_.topology(), s_.me(), chunks_of, c, w.to)) return false;
+    w.chunk = {c.source, c.chunk};
+    w.needs = 2;
+    w.publishes = 1;
+    return true;
+  }
+  TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const {
+    return i == 0 ? s_.begun(w.chunk.owner) : s_.need(kResultArrived, w.chunk.owner, w.chunk.chunk);
+  }
+  TILEWIRE_HD constexpr Publish publish(const Work& w, int32_t) const {
+    return {w.to, s_.buffers.word(kResultArrived, w.chunk.owner, w.chunk.chunk)};
+  }
+
+ private:
+  Kept<Schedule> s_;
+  ForwardWalk walk_;
+};
+
+// Another owner's chunk, into the caller's result.
+struct CollectWork : WorkBase {
+  OwnedChunk chunk;
+};
+
+// Rounds over the chunk number; in a round the owners behind this rank first.
+class CollectRole {
+ public:
+  using Work = CollectWork;
+  TILEWIRE_HD constexpr CollectRole(const Schedule& s, int32_t worker) : s_(s), at_(worker) {}
+
+  TILEWIRE_HD constexpr bool next(Work& w) {
+    const int32_t ranks = s_.topology().ranks, others = ranks - 1;
+    // Chunks are dealt out evenly, to the first owners first.
+    const int64_t places = int64_t{s_.map.chunks_of(Rank{0})} * others;
+    for (; at_ < places; at_ += s_.reduce_workers) {
+      const auto chunk = static_cast<int32_t>(at_ / others), behind = static_cast<int32_t>(at_ % others);
+      const Rank owner{(s_.me().value + 1 + behind) % ranks};
+      if (chunk >= s_.map.chunks_of(owner)) continue;
+      w = Work{};
+      w.chunk = {owner, Chunk{chunk}};
+      w.needs = 2;
+      at_ += s_.reduce_workers;
+      return true;
+    }
+    return false;
+  }
+  TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const {
+    return i == 0 ? s_.begun(s_.topology().deliverer(w.chunk.owner, s_.me()))
+                  : s_.need(kResultArrived, w.chunk.owner, w.chunk.chunk);
+  }
+  TILEWIRE_HD constexpr Publish publish(const Work&, int32_t) const { return {}; }
+
+ private:
+  Kept<Schedule> s_;
+  int64_t at_;
+};
+
+// THE list of the roles of a rank beside those of every call: visit(place, iterator) for each. The host executor, the
+// kernel and the simulator take names, rings, stages and cursors from here.
+template <class Visit>
+TILEWIRE_HD constexpr void for_each_role(const Schedule& s, Cursors cursors, Visit&& visit) {
+  if (s.is_one_shot) {
+    one_shot::for_each_role_of(s, cursors, visit);
+  } else {
+    for_each_summing_role(s, cursors, visit);
+    if (s.frame.has_network()) {
+      // It waits for what its own sums lead to, so it cannot wait ahead.
+      visit(AgentPlace{.role = "send",
+                       .ring = static_cast<int32_t>(Ring::send),
+                       .has_cursors = true,
+                       .cursors = cursors,
+                       .most_load_ahead = 0},
+            SendRole(s));
+      visit(AgentPlace{.role = "forward", .has_cursors = true, .cursors = cursors}, ForwardRole(s));
+    }
+    const int32_t ahead = pieces_ahead(s.map, 1, s.reduce_workers);
+    const int32_t behind = s.frame.has_network() ? s.finishes_ahead / s.reduce_workers : ahead;
+    for (int32_t worker = 0; worker < s.reduce_workers; ++worker) {
+      visit(AgentPlace{.role = "finish",
+                       .worker = worker,
+                       .has_cursors = true,
+                       .cursors = cursors,
+                       .most_load_ahead = ahead < behind ? ahead : behind},
+            FinishRole(s, worker));
+      visit(AgentPlace{.role = "collect", .worker = worker, .has_cursors = true, .cursors = cursors},
+            CollectRole(s, worker));
+    }
+  }
+  visit(AgentPlace{.role = "drain", .stage = kDrainStage}, ReductionDrainRole(s));
+}
+
+}  // namespace tilewire::gemm_ar
