@@ -2,6 +2,7 @@
 
 #include "api/op_front.h"
 #include "ops/ag_gemm/device_op.h"
+#include "ops/ag_gemm/device_plan.h"
 #include "ops/ag_gemm/simulation.h"
 
 namespace tilewire {
@@ -38,6 +39,10 @@ struct Front {
             .cols = s.cols,
             .out_dtype = s.out_dtype,
             .wants_gathered = s.return_gathered};
+  }
+  static PlanOf<ag_gemm::FusedPlan> make_gpu_plan(const ag_gemm::Problem& problem, const std::string& plan_json,
+                                                  const PlanContext& context) {
+    return ag_gemm::make_fused_plan(problem, plan_json, context);
   }
   static void settle(Arguments& arguments, const Shape& shape) {
     arguments.return_gathered = shape.return_gathered;

@@ -18,8 +18,10 @@ struct Kind {
 };
 constexpr Kind kKinds[] = {
     {"cpu", "ranks on cores of one small machine, which plays all nodes", 1, Machine{}},
-    {"h200", "a GPU a rank, NVLink and 400 Gbit/s for each; all but the workers' rate is estimated", kH200Workers,
-     kH200Machine},
+    {"h200",
+     "an H200 a rank, whose workers are its SMs, NVLink and 400 Gbit/s for each; latencies of the network are "
+     "estimated",
+     kH200Workers, kH200Machine},
 };
 
 // A number of a query, and what it is in the cost model.

@@ -8,6 +8,7 @@
 //   Op::Arguments to_op(const Arguments&)           may refer to what it is given
 //   Op::Problem to_problem(const Shape&)
 //   void settle(Arguments&, const Shape&)           what else of a call a handle has fixed, rows and plan aside
+//   make_gpu_plan(problem, plan_json, context)      what GPU ranks would do, where that is known; for queries
 #pragma once
 
 #include <tilewire/call.h>
@@ -93,8 +94,16 @@ template <class F>
 requires SimulatedOp<typename F::Op> PlanAnswer plan_op(const typename OpHandle<typename F::Shape>::Query& query) {
   const PlanSite site(query);
   const auto problem = F::to_problem(query.shape);
-  const auto plan = F::Op::make_plan(problem, query.shape.plan_json, site.context());
-  return plan_answer(site, plan, simulate(problem, plan.choice, site.topology(), site.context(), query.wants_timeline));
+  const auto answer = [&](const auto& plan) {
+    const bool wants_timeline = query.wants_timeline;
+    return plan_answer(site, plan, simulate(problem, plan.choice, site.topology(), site.context(), wants_timeline));
+  };
+  if constexpr (requires { F::make_gpu_plan(problem, query.shape.plan_json, site.context()); }) {
+    if (site.context().machine.ranks_per_gpu > 0) {
+      return answer(F::make_gpu_plan(problem, query.shape.plan_json, site.context()));
+    }
+  }
+  return answer(F::Op::make_plan(problem, query.shape.plan_json, site.context()));
 }
 
 }  // namespace tilewire

@@ -25,8 +25,6 @@ namespace {
 constexpr const char* kVersion = TILEWIRE_VERSION;
 
 // Of GPU ranks: 18 links of NVLink 4 as copies reach it, and a card of 400 Gbit/s.
-constexpr double kGpuNodeBytesPerS = 350e9;
-constexpr double kGpuNetworkBytesPerS = 50e9;
 
 int32_t default_workers(int64_t ranks_here) {
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
@@ -133,11 +131,7 @@ void Session::find_topology() {
 
 // What the planner is told of the network follows from options that all ranks share.
 void Session::set_machine() {
-  if (gpu_) {
-    machine_.node_bytes_per_s = kGpuNodeBytesPerS;
-    machine_.network_bytes_per_s = kGpuNetworkBytesPerS;
-    machine_.ranks_per_gpu = static_cast<int32_t>(ranks_on(gpu_->id()).size());
-  }
+  if (gpu_) machine_ = gpu_machine(static_cast<int32_t>(ranks_on(gpu_->id()).size()));
   if (options_.emulated_bandwidth_gbps > 0) machine_.network_bytes_per_s = options_.emulated_bandwidth_gbps * 1e9 / 8;
   machine_.network_latency_s += options_.emulated_latency_us * 1e-6;
 }

@@ -17,21 +17,35 @@ struct Machine {
   double node_latency_s = 5e-6;  // of a flag between ranks of a node
   double step_s = 3e-6;          // a piece of work of any role: its wait, its signal
   double command_s = 1e-6;       // of a proxy, for each command and each arrival
-  int32_t ranks_per_gpu = 1;     // that share its memory and its cache
+  int32_t ranks_per_gpu = 0;     // that share its memory and its cache; 0: ranks are of the CPU
 };
 
 // A GPU rank: an H200 whose workers are its SMs, its peers behind NVLink, a NIC of 400 Gbit/s for each. The worker's rate
-// is what tiles of 128 x 256 were measured at (docs/results), with what loading their operands counts here. All others
-// are estimates from data sheets, of which nothing was measured yet.
+// is that of an SM's tensor cores at the clock it keeps under load; what tiles cost beside that is in
+// device/tile/tile_form.h. Rates of copies and links were measured (docs/results), latencies of the network were not.
 inline constexpr int32_t kH200Workers = 132;
-inline constexpr Machine kH200Machine{.worker_flops = 6.1e12,
+inline constexpr Machine kH200Machine{.worker_flops = 6.96e12,
                                       .copy_bytes_per_s = 4e11,
-                                      .node_bytes_per_s = 4e11,
+                                      .node_bytes_per_s = 3.6e11,
                                       .network_bytes_per_s = 4.5e10,
                                       .network_latency_s = 6e-6,
                                       .node_latency_s = 1.5e-6,
                                       .step_s = 0.5e-6,
-                                      .command_s = 0.5e-6};
+                                      .command_s = 0.5e-6,
+                                      .ranks_per_gpu = 1};
+
+// GPU ranks of which so many share a GPU. Then a network between them is played by a kernel that takes a few microseconds
+// for each command (docs/virtual-cluster.md), and flags wait behind what the other ranks do.
+constexpr Machine gpu_machine(int32_t ranks_per_gpu) {
+  Machine machine = kH200Machine;
+  machine.ranks_per_gpu = ranks_per_gpu;
+  if (ranks_per_gpu > 1) {
+    machine.network_latency_s = 30e-6;
+    machine.step_s = 3e-6;
+    machine.command_s = 6e-6;
+  }
+  return machine;
+}
 
 // One direction of one port: transfers go one after the other, in the order in which they are taken.
 struct Lane {

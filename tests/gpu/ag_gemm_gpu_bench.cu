@@ -74,7 +74,9 @@ class Bench {
     const int32_t ranks_per_gpu = (ranks + gpus_of_clusters - 1) / gpus_of_clusters;
     const bool has_network = node_.topology().nodes > 1;
     const int32_t sms = (sm_count() - (has_network ? kWireSms : 0)) / ranks_per_gpu / 2 * 2;
-    ag_gemm::FusedPlan plan = ag_gemm::fused_plan(problem, node_.topology(), node_.machine(), sms, split.push_ctas);
+    PlanContext context = node_.context(0);
+    context.workers = sms;
+    ag_gemm::FusedPlan plan = ag_gemm::make_fused_plan(problem, context, split.push_ctas).choice;
     plan.choice.chunk_rows =
         split.push_ctas > 0
             ? 128

@@ -207,8 +207,9 @@ class FusedCase {
   ag_gemm::FusedKernel make_kernel(int32_t r, uint64_t timeout_ns) {
     const ag_gemm::Problem problem{
         .rows = size_.rows, .k = size_.k, .dtype = size_.type, .cols = size_.cols, .out_dtype = size_.type};
-    ag_gemm::FusedPlan plan =
-        ag_gemm::fused_plan(problem, cluster_.topology(), cluster_.machine(), size_.ctas, size_.push_ctas);
+    PlanContext context = cluster_.context(r);
+    context.workers = size_.ctas;
+    ag_gemm::FusedPlan plan = ag_gemm::make_fused_plan(problem, context, size_.push_ctas).choice;
     if (size_.tile_rows != 0) {
       plan.choice.tile_rows = size_.tile_rows;
       plan.choice.tile_cols = size_.tile_cols;
@@ -217,7 +218,7 @@ class FusedCase {
     plan.choice.chunk_rows = size_.chunk_rows;
     plan.choice.is_fused = size_.is_fused;
     plan.own_in_place = size_.own_in_place;
-    return {problem, plan, cluster_.context(r), cluster_.rank(r, timeout_ns), size_.is_b_n_major};
+    return {problem, plan, context, cluster_.rank(r, timeout_ns), size_.is_b_n_major};
   }
 
   void add_rank(int32_t r, uint64_t timeout_ns) {

@@ -118,12 +118,10 @@ class VirtualCluster {
     if (own.proxy->arrival().strategy == ArrivalStrategy::counted) rank.arrivals = own.ring(kRings);
     return rank;
   }
-  // Measured rates of a link of 18 NVLinks, and of the emulated network where it has a limit.
+  // An H200, and the emulated network's rate where it has a limit.
   Machine machine() const {
-    Machine machine;
-    machine.node_bytes_per_s = 350e9;
-    machine.ranks_per_gpu = (ranks() + gpus_of_clusters - 1) / gpus_of_clusters;
-    machine.network_bytes_per_s = network_bytes_per_s_ > 0 ? network_bytes_per_s_ : 50e9;
+    Machine machine = gpu_machine((ranks() + gpus_of_clusters - 1) / gpus_of_clusters);
+    if (network_bytes_per_s_ > 0) machine.network_bytes_per_s = network_bytes_per_s_;
     return machine;
   }
   // As the host does when it learns of a fault elsewhere.

@@ -22,7 +22,7 @@ struct Cooperative128x256 {
   static constexpr int32_t kExposedClocks = 2600;
   static constexpr double kTraffic = 1.0;
   static constexpr double kBusyTraffic = 1.0;
-  static constexpr double kSharedTraffic = 1.15;
+  static constexpr double kSharedTraffic = 1.45;
   static constexpr int32_t kSpareBytes = 0;  // of shared memory, for whom works beside the tiles
 };
 
@@ -35,7 +35,7 @@ struct PingPong128x192 {
   static constexpr int32_t kExposedClocks = 550;
   static constexpr double kTraffic = 1.0;
   static constexpr double kBusyTraffic = 1.0;
-  static constexpr double kSharedTraffic = 1.35;
+  static constexpr double kSharedTraffic = 1.7;
   static constexpr int32_t kSpareBytes = 0;
 };
 
@@ -48,7 +48,7 @@ struct PingPong128x128 {
   static constexpr int32_t kExposedClocks = 550;
   static constexpr double kTraffic = 1.04;
   static constexpr double kBusyTraffic = 1.04;
-  static constexpr double kSharedTraffic = 1.5;
+  static constexpr double kSharedTraffic = 1.9;
   static constexpr int32_t kSpareBytes = 0;
 };
 
@@ -154,11 +154,13 @@ constexpr FormNumbers form_numbers() {
           Form::kBusyTraffic, Form::kSharedTraffic};
 }
 
-// Clocks of one tile on its SM: its matrix work (4096 flop a clock) and what it exposes.
+constexpr double kFlopsPerClock = 4096;  // of an SM's tensor cores, in elements of 16 bits
+
+// Clocks of one tile on its SM: its matrix work and what it exposes.
 enum class CacheUse : uint8_t { little, busy, shared };
 constexpr double tile_clocks(const FormNumbers& form, int64_t depth, CacheUse use) {
   const int64_t steps = (depth + kStageDepth - 1) / kStageDepth;
-  const double step_clocks = 2.0 * form.rows * form.cols * kStageDepth / 4096;
+  const double step_clocks = 2.0 * form.rows * form.cols * kStageDepth / kFlopsPerClock;
   const double traffic = use == CacheUse::little ? form.traffic
                          : use == CacheUse::busy ? form.busy_traffic
                                                  : form.shared_traffic;

@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <array>
-#include <numeric>
 #include <string>
 
 namespace tilewire::ag_gemm {
@@ -23,9 +22,9 @@ namespace {
 constexpr int32_t kRankWarps = 3;  // CTAs that have one: see kernel.cuh
 
 constexpr std::array kEntries = {
-    FormEntry{form_numbers<WithSpareRoom<Cooperative128x256>>(), fused_cooperative_128x256},
-    FormEntry{form_numbers<WithSpareRoom<PingPong128x192>>(), fused_ping_pong_128x192},
-    FormEntry{form_numbers<WithSpareRoom<PingPong64x128>>(), fused_ping_pong_64x128},
+    FormEntry{kFusedForms[0], fused_cooperative_128x256},
+    FormEntry{kFusedForms[1], fused_ping_pong_128x192},
+    FormEntry{kFusedForms[2], fused_ping_pong_64x128},
 };
 
 [[noreturn]] void refuse(const std::string& what, const std::string& values, const std::string& limit) {
@@ -36,7 +35,7 @@ const FormEntry& entry_of(const PlanChoice& choice) {
   if (const FormEntry* entry = find_form(kEntries, choice.tile_rows, choice.tile_cols)) return *entry;
   refuse("no kernel has tiles of this plan",
          "tile_rows = " + std::to_string(choice.tile_rows) + ", tile_cols = " + std::to_string(choice.tile_cols),
-         "those of a form: 256x256, 256x192, 64x128");
+         "those of a form");
 }
 
 void check_problem(const Problem& p, const FusedPlan& plan) {
@@ -55,68 +54,7 @@ void check_count(const char* name, size_t count, size_t weights) {
   refuse(std::string("there must be one ") + name + " for each weight", std::to_string(count), std::to_string(weights));
 }
 
-// Beside those that push one forwards, where there are several nodes.
-int32_t comm_ctas_of(int32_t push_ctas, const Topology& topology, const FormNumbers& form) {
-  if (push_ctas == 0) return 0;
-  return static_cast<int32_t>(round_up(push_ctas + (topology.nodes > 1 ? 1 : 0), form.cluster_ctas()));
-}
-
-// Seconds until the rows of all ranks can be here: each rank's port inside its node takes the rows of all others, and
-// those of other nodes come over the network, one node's worth spread over the ranks of a node.
-double gather_s(const Problem& problem, const Topology& topology, const Machine& machine) {
-  const auto bytes = static_cast<double>(problem.total_rows() * problem.k * size_bytes(problem.dtype));
-  const double ranks = topology.ranks, nodes = topology.nodes;
-  const double inside_s = bytes * (1 - 1 / ranks) / machine.node_bytes_per_s;
-  const double between_s = bytes * (nodes - 1) / ranks / machine.network_bytes_per_s;
-  return nodes == ranks ? between_s : std::max(inside_s, between_s);
-}
-
-// What the busiest SM computes, or the last rows to come and one tile of them.
-double fused_clocks(const FormNumbers& form, const Problem& problem, int64_t cols, int32_t sms, double gather_s,
-                    bool is_shared) {
-  constexpr double kClocksPerS = 1.7e9;
-  return std::max(model_clocks(form, problem.total_rows(), cols, problem.k, sms, is_shared),
-                  gather_s * kClocksPerS + tile_clocks(form, problem.k, CacheUse::little));
-}
-
-// Row blocks that are walked together. Few: how soon the rows are here counts for more than how often b is read, unless
-// it is read from memory each time.
-int32_t raster_rows(const Problem& problem, int64_t cols, const Topology& topology, int32_t tile_rows) {
-  constexpr int64_t kCacheBytes = int64_t{24} << 20;  // what b may have of the cache
-  if (topology.ranks == 1) return 8;
-  const int64_t blocks_a_rank = problem.total_rows() / tile_rows / topology.ranks;
-  const bool is_b_cached = problem.k * cols * size_bytes(problem.dtype) <= kCacheBytes;
-  if (topology.nodes > 1) return is_b_cached ? 1 : 2;
-  return is_b_cached || blocks_a_rank < 8 ? 1 : 4;
-}
-
 }  // namespace
-
-FusedPlan fused_plan(const Problem& problem, const Topology& topology, const Machine& machine, int32_t sms,
-                     int32_t push_ctas) {
-  const int64_t cols = std::accumulate(problem.cols.begin(), problem.cols.end(), int64_t{0});
-  const double last_rows_s = topology.ranks > 1 ? gather_s(problem, topology, machine) : 0;
-  const FormNumbers* best = nullptr;
-  for (const FormEntry& entry : kEntries) {
-    const int32_t left = sms - comm_ctas_of(push_ctas, topology, entry.form);
-    if (left < entry.form.cluster_ctas()) continue;
-    const auto clocks = [&](const FormNumbers& form) {
-      return fused_clocks(form, problem, cols, left, last_rows_s, machine.ranks_per_gpu > 1);
-    };
-    if (best == nullptr || clocks(entry.form) < clocks(*best)) best = &entry.form;
-  }
-  if (best == nullptr) {
-    throw Error(ErrorKind::resource, {.what = "no SM is left to compute with",
-                                      .values = std::to_string(sms) + " SMs, " + std::to_string(push_ctas) + " push"});
-  }
-  FusedPlan plan;
-  plan.push_ctas = push_ctas;
-  plan.choice.tile_rows = best->work_rows();
-  plan.choice.tile_cols = best->work_cols();
-  plan.choice.workers = (sms - comm_ctas_of(push_ctas, topology, *best)) / best->cluster_ctas();
-  plan.choice.raster_rows = raster_rows(problem, cols, topology, plan.choice.tile_rows);
-  return plan;
-}
 
 struct FusedKernel::State {
   Problem problem;
@@ -138,9 +76,10 @@ struct FusedKernel::State {
         entry(&entry_of(given.choice)),
         is_b_n_major(n_major),
         rank(of),
-        tables(p, check_plan(given.choice, p, context).choice, context),
+        tables(p, given.choice, context),
         schedule(tables.schedule(0)) {
     const FormNumbers& form = entry->form;
+    check_choice(plan.choice, problem, context);
     check_problem(problem, plan);
     kernel = entry->kernel(problem.dtype, is_b_n_major);
     schedule.workers = static_cast<int32_t>(std::clamp<int64_t>(schedule.grid.tiles(), 1, plan.choice.workers));

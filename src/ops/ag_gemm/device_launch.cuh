@@ -4,7 +4,7 @@
 
 #include "device/comm/device_rank.h"
 #include "device/tile/tensor_map.cuh"
-#include "ops/ag_gemm/plan.h"
+#include "ops/ag_gemm/device_plan.h"
 #include "schedule/wire.h"
 
 #include <cuda_runtime_api.h>
@@ -14,28 +14,9 @@
 #include <span>
 #include <vector>
 
-namespace tilewire {
-struct FormNumbers;
-}
-
 namespace tilewire::ag_gemm {
 
 struct FusedParameters;  // ops/ag_gemm/device_parameters.cuh
-
-// The part of a plan that a kernel needs: tile_rows, tile_cols are those of a form's works, workers its clusters.
-struct FusedPlan {
-  PlanChoice choice;
-  // SMs that only push; with several nodes one more forwards. 0: warps beside the tiles do both.
-  int32_t push_ctas = 2;
-  uint32_t pace_clocks = 0;  // of each such warp, from one piece of 4 KiB to the next
-  bool own_in_place = true;  // own rows are multiplied from where the caller has them
-};
-
-// For a rank that may take `sms` SMs: those that communicate are rounded up to whole clusters, the others compute.
-// Throws Error(resource) when nothing is left to compute with.
-// Of `machine` the rates count.
-FusedPlan fused_plan(const Problem& problem, const Topology& topology, const Machine& machine, int32_t sms,
-                     int32_t push_ctas);
 
 // The caller's matrices of one call, in device memory, of the problem's dtype. Pitches are multiples of 16 bytes and
 // addresses 16-byte aligned. Rows are read up to the next 16 bytes (a) and written up to them (out).

@@ -36,22 +36,6 @@ void check_types(const Arguments& arguments) {
   }
 }
 
-// What ranks agree on without knowing each other's GPUs: a tile's rows, or more where the flags do not suffice.
-int64_t chunk_rows_of(const Problem& problem, const PlanContext& context) {
-  const int64_t most = *std::max_element(problem.rows.begin(), problem.rows.end());
-  const int64_t row_bytes = round_up(problem.k * size_bytes(problem.dtype), kWireUnitBytes);
-  int64_t rows = 128;
-  while (rows < most && !reason_against_chunks(rows, most, row_bytes, context).empty()) rows *= 2;
-  return rows;
-}
-
-// Those that copy stand beside the tiles: measured best wherever rows come from other ranks (docs/results).
-FusedPlan chosen_plan(const Problem& problem, const PlanContext& context) {
-  FusedPlan plan = fused_plan(problem, context.topology, context.machine, context.workers, 0);
-  plan.choice.chunk_rows = chunk_rows_of(problem, context);
-  return plan;
-}
-
 }  // namespace
 
 KernelNames DeviceOp::names() {
@@ -71,14 +55,11 @@ std::string DeviceOp::variant(const Arguments& arguments) {
 }
 
 DevicePlan DeviceOp::make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context) {
-  problem.validate();
-  const FusedPlan fused = plan_json.empty() ? chosen_plan(problem, context) : fused_plan_from_json(plan_json);
-  const std::string wrong = out_of_range_text(fused);
-  if (!wrong.empty()) refuse_given_plan(kCallName, problem.text(), wrong);
-  return {.fused = std::make_shared<const FusedPlan>(fused),
-          .json = to_json(fused),
-          .explanation = text_of(fused),
-          .half_bytes = check_plan(fused.choice, problem, context).half_bytes};
+  const PlanOf<FusedPlan> plan = make_fused_plan(problem, plan_json, context);
+  return {.fused = std::make_shared<const FusedPlan>(plan.choice),
+          .json = to_json(plan.choice),
+          .explanation = plan.explain(),
+          .half_bytes = plan.half_bytes};
 }
 
 std::string DeviceOp::agreed_text(const Problem& problem, const Plan& plan) {

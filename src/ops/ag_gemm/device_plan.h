@@ -1,12 +1,34 @@
-// The plan of the fused kernel as text, both ways.
+// Plans of the fused kernel: problem -> candidates -> predicted cost -> plan. Pure host code that needs no CUDA.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <string>
 #include <type_traits>
 
-#include "ops/ag_gemm/device_launch.cuh"
+#include "device/tile/tile_form.h"
+#include "ops/ag_gemm/plan.h"
+#include "schedule/simulator/timed_run.h"
+#include "schedule/topology_tables.h"
 
 namespace tilewire::ag_gemm {
+
+// What the fused kernel is built in, a source file each (device_*x*.cu).
+inline constexpr std::array kFusedForms = {form_numbers<WithSpareRoom<Cooperative128x256>>(),
+                                           form_numbers<WithSpareRoom<PingPong128x192>>(),
+                                           form_numbers<WithSpareRoom<PingPong64x128>>()};
+
+// The part of a plan that a kernel needs: tile_rows, tile_cols are those of a form's works, workers its clusters.
+struct FusedPlan {
+  PlanChoice choice;
+  // SMs that only push; with several nodes one more forwards. 0: warps beside the tiles do both.
+  int32_t push_ctas = 0;
+  uint32_t pace_clocks = 0;  // of each such warp, from one piece of 4 KiB to the next
+  bool own_in_place = true;  // own rows are multiplied from where the caller has them
+
+  std::string shared_text() const { return choice.shared_text(); }
+  std::string text() const;
+};
 
 // As that of PlanChoice, and the numbers that a kernel has besides.
 template <class Fused, class Visit>
@@ -21,6 +43,25 @@ void for_each_field(Fused& plan, Visit&& visit) {
 std::string to_json(const FusedPlan& plan);
 // Throws Error(invalid_argument) naming the field that is missing, unknown or out of range.
 FusedPlan fused_plan_from_json(const std::string& json);
-std::string text_of(const FusedPlan& plan);
+
+// The form whose works have the tiles of the plan; null: none has.
+const FormNumbers* form_of(const PlanChoice& choice);
+
+// CTAs that only communicate, whole clusters of them: beside those that push one forwards, where there are several nodes.
+int32_t comm_ctas_of(int32_t push_ctas, const Topology& topology, const FormNumbers& form);
+
+// The best plan for a rank that may take `context.workers` SMs, of which `push_ctas` and more only communicate. The shared
+// part depends on agreed values only. Throws as make_plan() of CPU ranks does, and Error(resource) when no SM is left to
+// compute with.
+PlanOf<FusedPlan> make_fused_plan(const Problem& problem, const PlanContext& context, int32_t push_ctas = 0);
+// A plan that the caller gives. Throws as check_plan() of CPU ranks does, and for tiles that no form has.
+PlanOf<FusedPlan> check_fused_plan(const FusedPlan& plan, const Problem& problem, const PlanContext& context);
+
+// One of the two: no text, no plan given.
+PlanOf<FusedPlan> make_fused_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context);
+
+// As simulate() of plans for CPU ranks (simulation.h), with clusters for workers.
+TimedReport simulate(const Problem& problem, const FusedPlan& plan, const TopologyTables& topology,
+                     const PlanContext& context, bool keeps_trace);
 
 }  // namespace tilewire::ag_gemm

@@ -9,12 +9,11 @@ std::string to_json(const FusedPlan& plan) { return choice_to_json(kCallName, pl
 
 FusedPlan fused_plan_from_json(const std::string& json) { return choice_from_json<FusedPlan>(kCallName, json); }
 
-std::string text_of(const FusedPlan& plan) {
-  const std::string movers = plan.push_ctas > 0
-                                 ? fmt::format("{} SMs push", plan.push_ctas)
-                                 : fmt::format("warps beside the tiles push, {} clocks apart", plan.pace_clocks);
-  return fmt::format("{}, {}, own rows {}", plan.choice.text(), movers,
-                     plan.own_in_place ? "read where they are" : "copied first");
+std::string FusedPlan::text() const {
+  const std::string movers = push_ctas > 0 ? fmt::format("{} SMs push", push_ctas)
+                                           : fmt::format("warps beside the tiles push, {} clocks apart", pace_clocks);
+  return fmt::format("{}, {}, own rows {}", choice.text(), movers,
+                     own_in_place ? "read where they are" : "copied first");
 }
 
 }  // namespace tilewire::ag_gemm

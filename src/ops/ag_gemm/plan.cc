@@ -4,45 +4,17 @@
 #include <tilewire/error.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "base/bytes.h"
 #include "executor/planner.h"
 #include "ops/ag_gemm/arrivals.h"
 #include "ops/ag_gemm/cost.h"
+#include "ops/ag_gemm/gather_times.h"
 #include "ops/ag_gemm/row_order.h"
 
 namespace tilewire::ag_gemm {
 namespace {
-
-Buffers buffers_of(const Problem& p, const ArenaLayout& arena) {
-  return {.arena = arena, .pitch_bytes = round_up(p.k * size_bytes(p.dtype), kWireUnitBytes)};
-}
-
-// The nodes whose ranks may be the last to have all chunks: the one with fewest ranks, where all that comes enters by
-// few ports; the one with most, which forwards most; and those with most and with fewest rows of a rank, which send and
-// receive most.
-std::vector<Node> telling_nodes(const Topology& t, const std::vector<int64_t>& rows) {
-  std::vector<int64_t> rows_a_rank(static_cast<size_t>(t.nodes), 0);
-  for (int32_t r = 0; r < t.ranks; ++r)
-    rows_a_rank[static_cast<size_t>(t.node(Rank{r}).value)] += rows[static_cast<size_t>(r)];
-  for (int32_t n = 0; n < t.nodes; ++n) rows_a_rank[static_cast<size_t>(n)] /= t.ranks_on(Node{n});
-  Node narrow{0}, wide{0}, full{0}, bare{0};
-  const auto rows_on = [&](Node n) { return rows_a_rank[static_cast<size_t>(n.value)]; };
-  for (int32_t i = 1; i < t.nodes; ++i) {
-    const Node n{i};
-    if (t.ranks_on(n) < t.ranks_on(narrow)) narrow = n;
-    if (t.ranks_on(n) > t.ranks_on(wide)) wide = n;
-    if (rows_on(n) > rows_on(full)) full = n;
-    if (rows_on(n) < rows_on(bare)) bare = n;
-  }
-  std::vector<Node> nodes;
-  for (const Node n : {narrow, wide, full, bare}) {
-    if (std::find(nodes.begin(), nodes.end(), n) == nodes.end()) nodes.push_back(n);
-  }
-  return nodes;
-}
 
 // See executor/planner.h.
 class Planner {
@@ -53,36 +25,24 @@ class Planner {
   static constexpr const char* kSharedCost = "communication alone";
   static constexpr const char* kSharedAdvice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks";
 
-  Planner(const Problem& problem, const PlanContext& context) : p_(problem), x_(context) {
+  Planner(const Problem& problem, const PlanContext& context) : p_(problem), x_(context), gather_(problem, context) {
     p_.validate();
     check_one_count_a_rank(kName, p_.rows.size(), x_);
   }
 
   const Problem& problem() const { return p_; }
   const PlanContext& context() const { return x_; }
-  int64_t half_bytes(const PlanChoice&) const { return buffers_of(p_, x_.arena).half_bytes(p_.total_rows()); }
-  std::string reason_against(const PlanChoice& c) const {
-    return reason_against_chunks(c.chunk_rows, most_rows(), buffers_of(p_, x_.arena).pitch_bytes, x_);
-  }
+  int64_t half_bytes(const PlanChoice&) const { return gather_.half_bytes(); }
+  std::string reason_against(const PlanChoice& c) const { return gather_.reason_against(c.chunk_rows); }
 
   std::vector<PlanChoice> shared_candidates() const {
     std::vector<PlanChoice> choices;
-    for (const int64_t rows : doubling_sizes(16, most_rows())) {
+    for (const int64_t rows : doubling_sizes(16, gather_.most_rows())) {
       choices.emplace_back().chunk_rows = rows;
     }
     return choices;
   }
-  // When the last rank has all chunks, if all have as many push workers. Walked once for each chunk size and number.
-  double shared_cost_s(const PlanChoice& c) {
-    const auto [known, is_new] = gathered_s_.try_emplace(moved_by(c), 0);
-    if (!is_new) return known->second;
-    for (const Node node : telling_nodes(x_.topology, p_.rows)) {
-      PlanContext there = x_;
-      there.me = x_.topology.rank_at(node, LocalRank{0});
-      known->second = std::max(known->second, last_arrival_s(ScheduleTables(p_, c, there).arrivals_s()));
-    }
-    return known->second;
-  }
+  double shared_cost_s(const PlanChoice& c) { return gather_.last_s(c); }
 
   // With one push worker: docs/decisions/0019-push-workers-are-given.md.
   //
@@ -107,24 +67,17 @@ class Planner {
     return choices;
   }
   Cost predict(const PlanChoice& choice) {
-    std::vector<std::vector<double>>& known_s = arrivals_s_[moved_by(choice)];
-    const ScheduleTables tables(p_, choice, x_, known_s);
-    known_s = tables.arrivals_s();
+    const std::vector<std::vector<double>>& arrivals_s = gather_.on_own_node_s(choice);
+    const ScheduleTables tables(p_, choice, x_, arrivals_s);
     const auto local = static_cast<size_t>(x_.topology.local(x_.me).value);
-    const double gathered_s = std::max(last_arrival_s(known_s), shared_cost_s(choice));
-    return ag_gemm::predict(tables.schedule(1), p_.k, known_s[local], gathered_s, x_.machine);
+    const double gathered_s = std::max(last_arrival_s(arrivals_s), shared_cost_s(choice));
+    return ag_gemm::predict(tables.schedule(1), p_.k, arrivals_s[local], gathered_s, x_.machine);
   }
 
  private:
-  // The numbers of a plan that arrivals depend on.
-  using Movers = std::pair<int64_t, int32_t>;
-  static Movers moved_by(const PlanChoice& c) { return {c.chunk_rows, c.push_workers}; }
-  int64_t most_rows() const { return *std::max_element(p_.rows.begin(), p_.rows.end()); }
-
   const Problem& p_;
   const PlanContext& x_;
-  std::map<Movers, std::vector<std::vector<double>>> arrivals_s_;  // at the ranks of the own node
-  std::map<Movers, double> gathered_s_;
+  GatherTimes gather_;
 };
 
 }  // namespace
@@ -154,6 +107,10 @@ int32_t row_blocks_of(const Problem& problem, int32_t tile_rows) {
 }
 
 }  // namespace
+
+Buffers buffers_of(const Problem& p, const ArenaLayout& arena) {
+  return {.arena = arena, .pitch_bytes = round_up(p.k * size_bytes(p.dtype), kWireUnitBytes)};
+}
 
 ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context,
                                std::vector<std::vector<double>> arrivals_s)

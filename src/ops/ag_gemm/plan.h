@@ -64,6 +64,8 @@ void check_choice(const PlanChoice& choice, const Problem& problem, const PlanCo
 
 std::string to_json(const PlanChoice& choice);
 
+Buffers buffers_of(const Problem& problem, const ArenaLayout& arena);
+
 // The tables behind a rank's Schedule; keep it as long as the schedule is used.
 class ScheduleTables {
  public:

@@ -1,0 +1,138 @@
+#include "ops/ag_gemm/device_plan.h"
+
+#include <gtest/gtest.h>
+#include <tilewire/error.h>
+
+#include <algorithm>
+
+#include "executor/plan_test_support.h"
+#include "schedule/topology_tables.h"
+
+namespace tilewire::ag_gemm {
+namespace {
+
+class FusedPlanTest : public testing::Test {
+ protected:
+  PlanContext context(int32_t rank = 0) const {
+    PlanContext context{.topology = topology_.view(),
+                        .me = Rank{rank},
+                        .arena = {.flags = {.ranks = 4, .max_chunks = 1024},
+                                  .half_stride_bytes = int64_t{64} << 30,
+                                  .user_stride_bytes = int64_t{1} << 30},
+                        .machine = kH200Machine,
+                        .workers = kH200Workers};
+    return context;
+  }
+  static Problem problem(int64_t rows, int64_t k, int64_t cols) {
+    return {.rows = std::vector<int64_t>(4, rows / 4), .k = k, .dtype = DataType::bf16, .cols = {cols}};
+  }
+
+  TopologyTables topology_ = TopologyTables::from_layout({2, 2});
+};
+
+TEST_F(FusedPlanTest, ChunkSizeIsTheSameOnAllRanksWhateverTheirWeightsAndSms) {
+  const int64_t chunk_rows = make_fused_plan(problem(8192, 4096, 2048), context()).choice.choice.chunk_rows;
+  for (int32_t r = 0; r < 4; ++r) {
+    PlanContext x = context(r);
+    x.workers = 16 + 20 * r;
+    EXPECT_EQ(make_fused_plan(problem(8192, 4096, 1000 * r), x).choice.choice.chunk_rows, chunk_rows);
+  }
+}
+
+TEST_F(FusedPlanTest, EveryFormIsACandidateFusedAndUnfusedAndSaysWhyItLost) {
+  const PlanOf<FusedPlan> plan = make_fused_plan(problem(8192, 4096, 4096), context());
+  for (const FormNumbers& form : kFusedForms) {
+    for (const bool is_fused : {true, false}) {
+      EXPECT_TRUE(std::any_of(plan.candidates.begin(), plan.candidates.end(), [&](const CandidateOf<FusedPlan>& c) {
+        return form_of(c.choice.choice) == &form && c.choice.choice.is_fused == is_fused && !c.verdict.empty();
+      })) << form.name;
+    }
+  }
+  EXPECT_TRUE(plan.choice.choice.is_fused);
+  EXPECT_LT(plan.predicted_s, plan.compute_s + plan.communication_s);
+  EXPECT_GE(plan.predicted_s, std::max(plan.compute_s, plan.communication_s));
+  EXPECT_NE(plan.explain().find("\n  gather, then multiply, "), std::string::npos) << plan.explain();
+}
+
+// Rows that come late leave nothing to do beside them, and weights that are read again for each row block cost more than
+// what little is hidden.
+TEST_F(FusedPlanTest, UnfusedWinsWhereFusionReadsWeightsMoreOftenThanItHides) {
+  PlanContext x = context();
+  x.machine.node_bytes_per_s = x.machine.network_bytes_per_s = x.machine.copy_bytes_per_s = 1e15;
+  x.machine.network_latency_s = 500e-6;
+  const PlanOf<FusedPlan> plan = make_fused_plan(problem(65536, 512, 65536), x);
+  double fused_s = 1e9, unfused_s = 1e9;
+  for (const CandidateOf<FusedPlan>& c : plan.candidates) {
+    if (c.text.rfind("chunks of", 0) == 0) continue;
+    double& best_s = c.choice.choice.is_fused ? fused_s : unfused_s;
+    best_s = std::min(best_s, c.predicted_s);
+  }
+  EXPECT_EQ(plan.predicted_s, std::min(fused_s, unfused_s));
+  EXPECT_EQ(plan.choice.choice.is_fused, fused_s <= unfused_s);
+}
+
+// A cluster is two SMs; those that push are taken from all in whole clusters, with one more that forwards.
+TEST_F(FusedPlanTest, SmsThatOnlyPushAreLeftOutOfTheClusters) {
+  const FusedPlan beside = make_fused_plan(problem(8192, 8192, 8192), context()).choice;
+  EXPECT_EQ(beside.push_ctas, 0);
+  EXPECT_EQ(beside.choice.workers, kH200Workers / 2);
+  const FusedPlan apart = make_fused_plan(problem(8192, 8192, 8192), context(), 4).choice;
+  EXPECT_EQ(apart.push_ctas, 4);
+  EXPECT_EQ(apart.choice.workers, (kH200Workers - 6) / 2);
+  PlanContext x = context();
+  x.workers = 4;
+  const std::string text = error_of([&] { make_fused_plan(problem(8192, 8192, 8192), x, 4); });
+  EXPECT_NE(text.find("no SM is left to compute with"), std::string::npos) << text;
+  EXPECT_NE(text.find("4 SMs, 4 push"), std::string::npos) << text;
+}
+
+TEST_F(FusedPlanTest, WorkTakesTheTimeOfItsFormAndOfTheClock) {
+  PlanContext x = context();
+  const double plain_s = make_fused_plan(problem(8192, 8192, 8192), x).compute_s;
+  const double flops = 2.0 * 8192 * 8192 * 8192;
+  EXPECT_GT(plain_s, flops / (kH200Workers * kH200Machine.worker_flops));
+  EXPECT_LT(plain_s, 1.15 * flops / (kH200Workers * kH200Machine.worker_flops));
+  x.machine.worker_flops /= 2;
+  EXPECT_NEAR(make_fused_plan(problem(8192, 8192, 8192), x).compute_s, 2 * plain_s, 0.01 * plain_s);
+  x.machine = kH200Machine;
+  x.machine.ranks_per_gpu = 4;  // they share its cache
+  EXPECT_GT(make_fused_plan(problem(8192, 8192, 8192), x).compute_s, 1.05 * plain_s);
+}
+
+TEST_F(FusedPlanTest, JsonGoesBothWaysAndAGivenPlanIsTaken) {
+  FusedPlan plan = make_fused_plan(problem(8192, 4096, 4096), context()).choice;
+  plan.choice.raster_rows = 3;
+  plan.pace_clocks = 700;
+  plan.own_in_place = false;
+  EXPECT_EQ(to_json(fused_plan_from_json(to_json(plan))), to_json(plan));
+  const PlanOf<FusedPlan> given = make_fused_plan(problem(8192, 4096, 4096), to_json(plan), context());
+  EXPECT_EQ(to_json(given.choice), to_json(plan));
+  EXPECT_GT(given.predicted_s, 0);
+  plan.choice.tile_cols = 224;
+  const std::string text = error_of([&] { make_fused_plan(problem(8192, 4096, 4096), to_json(plan), context()); });
+  EXPECT_NE(text.find("no kernel has such tiles: 256 x 256"), std::string::npos) << text;
+}
+
+TEST_F(FusedPlanTest, WhatHasNoRowsNoColumnsOrNoRanksToWaitForIsPlanned) {
+  EXPECT_GT(make_fused_plan(problem(0, 4096, 4096), context()).predicted_s, 0);
+  EXPECT_GT(make_fused_plan(problem(8192, 4096, 0), context()).predicted_s, 0);
+  const TopologyTables alone = TopologyTables::from_layout({1});
+  PlanContext x = context();
+  x.topology = alone.view();
+  const PlanOf<FusedPlan> plan =
+      make_fused_plan({.rows = {8192}, .k = 8192, .dtype = DataType::bf16, .cols = {8192}}, x);
+  EXPECT_TRUE(plan.choice.choice.is_fused);
+  EXPECT_EQ(plan.choice.choice.raster_rows, 8);
+}
+
+TEST_F(FusedPlanTest, ElementsOfThirtyTwoBitsAndWrongRowListsAreRefused) {
+  Problem p = problem(8192, 4096, 4096);
+  p.dtype = p.out_dtype = DataType::fp32;
+  EXPECT_NE(error_of([&] { make_fused_plan(p, context()); }).find("bf16 or fp16"), std::string::npos);
+  expect_one_row_count_for_each_of_four_ranks<Problem>(
+      problem(8192, 4096, 4096), {[&](const Problem& q) { make_fused_plan(q, context()); },
+                                  [&](const Problem& q) { check_fused_plan(FusedPlan{}, q, context()); }});
+}
+
+}  // namespace
+}  // namespace tilewire::ag_gemm
