@@ -8,8 +8,6 @@
 
 #include "device/tile/tile_form.h"
 #include "ops/ag_gemm/plan.h"
-#include "schedule/simulator/timed_run.h"
-#include "schedule/topology_tables.h"
 
 namespace tilewire::ag_gemm {
 
@@ -59,9 +57,5 @@ PlanOf<FusedPlan> check_fused_plan(const FusedPlan& plan, const Problem& problem
 
 // One of the two: no text, no plan given.
 PlanOf<FusedPlan> make_fused_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context);
-
-// As simulate() of plans for CPU ranks (simulation.h), with clusters for workers.
-TimedReport simulate(const Problem& problem, const FusedPlan& plan, const TopologyTables& topology,
-                     const PlanContext& context, bool keeps_trace);
 
 }  // namespace tilewire::ag_gemm

@@ -2,12 +2,16 @@
 #pragma once
 
 #include "executor/op_simulation.h"
+#include "ops/ag_gemm/device_plan.h"
 #include "ops/ag_gemm/model.h"
 
 namespace tilewire::ag_gemm {
 
 // Predicted by walking the roles of all ranks on a clock. Ranks other than context.me are taken to have its weights.
 TimedReport simulate(const Problem& problem, const PlanChoice& choice, const TopologyTables& topology,
+                     const PlanContext& context, bool keeps_trace);
+// The same for GPU ranks, with clusters for workers.
+TimedReport simulate(const Problem& problem, const FusedPlan& plan, const TopologyTables& topology,
                      const PlanContext& context, bool keeps_trace);
 
 }  // namespace tilewire::ag_gemm
