@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device/cuda_check.cuh"
@@ -37,31 +39,46 @@ struct Turns {
   int least, most;  // launches a block
 };
 
-// `time_us(count)` of each: microseconds a launch, `count` of them behind each other. A first round warms up.
-template <class TimeBaseline, class TimeOurs>
-Comparison compare_in_turns(const Turns& turns, const TimeBaseline& baseline_us, const TimeOurs& ours_us) {
-  const double guess_us = (baseline_us(3), baseline_us(5));
+// Microseconds a launch, `count` of them behind each other.
+using TimeUs = std::function<double(int count)>;
+
+// Of each contender its microseconds in each round, one contender after the other in every one. A first round warms up.
+inline std::vector<std::vector<double>> time_in_turns(const Turns& turns, const std::vector<TimeUs>& contenders) {
+  const double guess_us = (contenders.front()(3), contenders.front()(5));
   const int count = std::clamp(static_cast<int>(turns.block_us / guess_us), turns.least, turns.most);
-  std::vector<double> ours, baseline, ratios;
+  std::vector<std::vector<double>> us(contenders.size());
   for (int round = -1; round < turns.rounds; ++round) {
-    const double theirs = baseline_us(count), mine = ours_us(count);
-    if (round < 0) continue;
-    ours.push_back(mine);
-    baseline.push_back(theirs);
-    ratios.push_back(theirs / mine);
+    for (size_t i = 0; i < contenders.size(); ++i) {
+      const double took_us = contenders[i](count);
+      if (round >= 0) us[i].push_back(took_us);
+    }
   }
-  const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
-  return {median(ours), median(baseline), median(ratios), *low, *high};
+  return us;
 }
+
+// Round by round.
+inline Comparison compare(const std::vector<double>& ours_us, const std::vector<double>& baseline_us) {
+  std::vector<double> ratios;
+  for (size_t i = 0; i < ours_us.size(); ++i) ratios.push_back(baseline_us[i] / ours_us[i]);
+  const auto [low, high] = std::minmax_element(ratios.begin(), ratios.end());
+  return {median(ours_us), median(baseline_us), median(ratios), *low, *high};
+}
+
+inline Comparison compare_in_turns(const Turns& turns, const TimeUs& baseline_us, const TimeUs& ours_us) {
+  const std::vector<std::vector<double>> us = time_in_turns(turns, {baseline_us, ours_us});
+  return compare(us[1], us[0]);
+}
+
+// A file's rows have its bench and its baseline, but for rows that name their own.
+struct BenchFile {
+  std::string bench, baseline_name;
+};
 
 struct BenchRow {
   std::string shape, form;
   Comparison found;
-};
-
-// What the rows of a file have in common.
-struct BenchFile {
-  std::string bench, baseline_name;
+  BenchFile own = {};
+  std::vector<std::pair<std::string, double>> more = {};  // further numbers, by name
 };
 
 inline void write_json(const std::string& path, const char* commit, const char* date, const BenchFile& file,
@@ -73,14 +90,17 @@ inline void write_json(const std::string& path, const char* commit, const char* 
       << properties.name << "\",\n  \"rows\": [\n";
   for (size_t i = 0; i < rows.size(); ++i) {
     const BenchRow& r = rows[i];
-    char line[512];
+    const BenchFile& of = r.own.bench.empty() ? file : r.own;
+    char line[768];
     std::snprintf(line, sizeof(line),
                   "    {\"bench\": \"%s\", \"op\": \"ag_gemm\", \"shape\": \"%s\", \"form\": \"%s\", "
                   "\"ours\": %.2f, \"baseline\": %.2f, \"baseline_name\": \"%s\", \"unit\": \"us\", "
-                  "\"ratio\": %.4f, \"ratio_low\": %.4f, \"ratio_high\": %.4f}",
-                  file.bench.c_str(), r.shape.c_str(), r.form.c_str(), r.found.ours_us, r.found.baseline_us,
-                  file.baseline_name.c_str(), r.found.ratio, r.found.low, r.found.high);
-    out << line << (i + 1 < rows.size() ? ",\n" : "\n");
+                  "\"ratio\": %.4f, \"ratio_low\": %.4f, \"ratio_high\": %.4f",
+                  of.bench.c_str(), r.shape.c_str(), r.form.c_str(), r.found.ours_us, r.found.baseline_us,
+                  of.baseline_name.c_str(), r.found.ratio, r.found.low, r.found.high);
+    out << line;
+    for (const auto& [name, value] : r.more) out << ", \"" << name << "\": " << value;
+    out << "}" << (i + 1 < rows.size() ? ",\n" : "\n");
   }
   out << "  ]\n}\n";
 }

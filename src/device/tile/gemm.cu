@@ -47,13 +47,14 @@ const FormNumbers& choose_gemm_form(int64_t rows, int64_t cols, int64_t depth, i
   });
 }
 
-Gemm::Gemm(const GemmProblem& problem, const FormNumbers* form) {
+Gemm::Gemm(const GemmProblem& problem, const FormNumbers* form, int32_t sms) {
   check_shapes(problem);
-  form_ = form ? form : &choose_gemm_form(problem.d.rows, problem.d.cols, problem.a.cols, sm_count());
+  if (sms == 0) sms = sm_count();
+  form_ = form ? form : &choose_gemm_form(problem.d.rows, problem.d.cols, problem.a.cols, sms);
   const auto index = static_cast<size_t>(form_ - kForms.data());
   kernel_ = kEntries.at(index)(problem.a.type, problem.is_b_n_major);
   encode_maps(problem);
-  plan_tiles(problem, problem.a.cols);
+  plan_tiles(problem, problem.a.cols, sms);
 }
 
 void Gemm::encode_maps(const GemmProblem& problem) {
@@ -63,7 +64,7 @@ void Gemm::encode_maps(const GemmProblem& problem) {
   d_ = encode_tensor_map("d", problem.d, {kMmaRows, form_->box_cols});
 }
 
-void Gemm::plan_tiles(const GemmProblem& problem, int64_t depth) {
+void Gemm::plan_tiles(const GemmProblem& problem, int64_t depth, int32_t sms) {
   const int32_t work_rows = form_->work_rows(), work_cols = form_->work_cols();
   const auto blocks = [](int64_t extent, int32_t of) { return static_cast<int32_t>((extent + of - 1) / of); };
   tiles_.grid = {problem.d.rows, work_rows, blocks(problem.d.rows, work_rows), blocks(problem.d.cols, work_cols),
@@ -71,9 +72,11 @@ void Gemm::plan_tiles(const GemmProblem& problem, int64_t depth) {
   tiles_.work_cols = work_cols;
   tiles_.cols = problem.d.cols;
   stages_per_tile_ = blocks(depth, kStageDepth);
-  tiles_.workers = static_cast<int32_t>(std::min<int64_t>(tiles_.grid.tiles(), prepare_tile_kernel(kernel_, *form_)));
+  const int32_t fit = std::min(prepare_tile_kernel(kernel_, *form_), sms / form_->cluster_ctas());
+  tiles_.workers = static_cast<int32_t>(std::min<int64_t>(tiles_.grid.tiles(), fit));
   if (tiles_.workers < 1) {
-    throw Error(ErrorKind::unavailable, {.what = "the GEMM kernel does not fit this GPU", .values = form_->name});
+    throw Error(ErrorKind::unavailable, {.what = "the GEMM kernel does not fit this GPU",
+                                         .values = std::string(form_->name) + ", " + std::to_string(sms) + " SMs"});
   }
   ctas_ = tiles_.workers * form_->cluster_ctas();
 }

@@ -31,8 +31,8 @@ const FormNumbers& choose_gemm_form(int64_t rows, int64_t cols, int64_t depth, i
 class Gemm {
  public:
   // Throws Error(invalid_argument) for matrices that do not fit each other or the copy engine, Error(unavailable) for a
-  // device that cannot run the kernel. Without a form it chooses one.
-  explicit Gemm(const GemmProblem& problem, const FormNumbers* form = nullptr);
+  // device that cannot run the kernel. Without a form it chooses one. `sms`: it takes no more of them; 0: all.
+  explicit Gemm(const GemmProblem& problem, const FormNumbers* form = nullptr, int32_t sms = 0);
 
   // Any thread; the device of the constructor must be current. Throws Error(internal) if the launch fails.
   void launch(cudaStream_t stream) const;
@@ -45,7 +45,7 @@ class Gemm {
 
  private:
   void encode_maps(const GemmProblem& problem);
-  void plan_tiles(const GemmProblem& problem, int64_t depth);
+  void plan_tiles(const GemmProblem& problem, int64_t depth, int32_t sms);
 
   const FormNumbers* form_;
   const void* kernel_;
