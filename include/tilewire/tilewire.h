@@ -6,6 +6,7 @@
 #include <tilewire/communicator.h>
 #include <tilewire/data_type.h>
 #include <tilewire/error.h>
+#include <tilewire/gemm_all_reduce.h>
 #include <tilewire/gemm_reduce_scatter.h>
 #include <tilewire/matrix.h>
 #include <tilewire/op_handle.h>

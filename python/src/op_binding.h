@@ -120,7 +120,7 @@ void add_dtype(nanobind::class_<T>& c, const char* name, DataType T::*member) {
       [member](T& t, const std::string& text) { t.*member = parse_data_type(text); });
 }
 
-// Of the operations that take one weight: Python has lists of them all the same.
+// Of the operations that take one weight, or whose ranks have all rows: Python has lists all the same.
 template <class T>
 T only(const std::vector<T>& list) {
   if (list.size() != 1) throw nanobind::value_error("a list of one was expected");
@@ -187,7 +187,7 @@ nanobind::class_<typename B::Arguments> add_arguments(nanobind::module_& m) {
   nanobind::class_<Arguments> arguments(m, name_of<B>("Arguments"));
   arguments.def(nanobind::init<>()).def_rw("plan_json", &Arguments::plan_json);
   add_weights(arguments);
-  add_rows(arguments);
+  if constexpr (requires(Arguments a) { a.rows; }) add_rows(arguments);
   add_dtype(arguments, "out_dtype", &Arguments::out_dtype);
   add_dtype(arguments, "bias_dtype", &Arguments::bias_dtype);
   return arguments;
@@ -198,10 +198,14 @@ template <class B>
 nanobind::class_<typename B::Handle::Shape> add_shape(nanobind::module_& m) {
   using Shape = typename B::Handle::Shape;
   nanobind::class_<Shape> shape(m, name_of<B>("Shape"));
-  shape.def(nanobind::init<>())
-      .def_rw("rows", &Shape::rows)
-      .def_rw("k", &Shape::k)
-      .def_rw("plan_json", &Shape::plan_json);
+  shape.def(nanobind::init<>()).def_rw("k", &Shape::k).def_rw("plan_json", &Shape::plan_json);
+  if constexpr (requires(Shape s) { s.rows; }) {
+    shape.def_rw("rows", &Shape::rows);
+  } else {
+    shape.def_prop_rw(
+        "rows", [](const Shape& s) { return std::vector<int64_t>{s.m}; },
+        [](Shape& s, const std::vector<int64_t>& rows) { s.m = only(rows); });
+  }
   if constexpr (requires(Shape s) { s.cols; }) {
     shape.def_rw("cols", &Shape::cols);
   } else {

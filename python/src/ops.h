@@ -6,4 +6,6 @@
   /* all_gather_matmul */       \
   OP(all_gather)                \
   /* matmul_reduce_scatter */   \
-  OP(reduce_scatter)
+  OP(reduce_scatter)            \
+  /* matmul_all_reduce */       \
+  OP(all_reduce)

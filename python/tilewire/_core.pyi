@@ -228,3 +228,54 @@ def matmul_reduce_scatter(
     results: list[Matrix] | None = None,
 ) -> CallReport: ...
 def plan_matmul_reduce_scatter(query: GemmReduceScatterQuery) -> PlanAnswer: ...
+
+# --- python/src/all_reduce.cc
+
+class GemmAllReduceArguments:
+    a: Matrix
+    b: Sequence[Matrix]
+    bias: Sequence[int]
+    bias_dtype: str
+    residual: Matrix | None
+    out_dtype: str
+    wire_dtype: str
+    plan_json: str
+    def __init__(self) -> None: ...
+
+class GemmAllReduceShape:
+    rows: Sequence[int]
+    k: int
+    cols: Sequence[int]
+    dtype: str
+    out_dtype: str
+    wire_dtype: str
+    has_bias: bool
+    has_residual: bool
+    plan_json: str
+    def __init__(self) -> None: ...
+
+class GemmAllReduceQuery(MachineQuery):
+    shape: GemmAllReduceShape
+    def __init__(self) -> None: ...
+
+class GemmAllReduce:
+    def __init__(self, comm: Communicator, shape: GemmAllReduceShape) -> None: ...
+    def __call__(
+        self,
+        arguments: GemmAllReduceArguments,
+        make_results: Callable[[int], list[Matrix]],
+        stream: int | None = None,
+        results: list[Matrix] | None = None,
+    ) -> CallReport: ...
+    @property
+    def plan_json(self) -> str: ...
+    def explain(self) -> str: ...
+
+def matmul_all_reduce(
+    comm: Communicator,
+    arguments: GemmAllReduceArguments,
+    make_results: Callable[[int], list[Matrix]],
+    stream: int | None = None,
+    results: list[Matrix] | None = None,
+) -> CallReport: ...
+def plan_matmul_all_reduce(query: GemmAllReduceQuery) -> PlanAnswer: ...

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tilewire import _core, arrays
+from tilewire import _core
 from tilewire.argument_checks import count, counts
 from tilewire.communicator import Communicator, calling
 from tilewire.errors import InvalidArgument
 from tilewire.op_calls import Call, Handle, fill_shape, run_call
 from tilewire.operands import Operands, choose_rows, dtypes_of
 from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text, shared_rows
+from tilewire.reduction import ReductionCall, dtype_word, one_weight
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -72,12 +73,12 @@ def matmul_reduce_scatter(
     Raises what `all_gather_matmul` raises, and leaves `out` NaN where that does.
     """
     with calling(_OP, comm, rows) as comm:
-        operands = _operands(comm, a, b, bias, out, out_dtype)
-        call = _Call(operands, residual)
+        operands = one_weight(comm, a, b, bias=bias, out=out, out_dtype=out_dtype)
+        call = ReductionCall(_core.GemmReduceScatterArguments(), operands, residual)
         if isinstance(rows, str):
             raise InvalidArgument("rows is unknown", values=f"rows = {rows!r}", limit="None or a list")
         choose_rows(call.arguments, rows)
-        call.arguments.wire_dtype = _word("wire_dtype", wire_dtype)
+        call.arguments.wire_dtype = dtype_word("wire_dtype", wire_dtype)
         call.arguments.plan_json = plan_text(plan)
     return run_call(comm, call, partial(_core.matmul_reduce_scatter, comm._core))
 
@@ -111,10 +112,14 @@ class MatmulReduceScatter(Handle[_core.GemmReduceScatterArguments, _core.GemmRed
         self, a: Any, b: Any, *, out: Any = None, bias: Any = None, stream: Any = None, residual: Any = None
     ) -> Any:
         """One call with the handle's shapes; the arguments and the result as for the operation's function."""
-        return self._run(a, b, out, bias, stream, lambda operands: _Call(operands, residual))
+        return self._run(a, b, out, bias, stream, lambda operands: self._call_with(operands, residual))
 
-    def _make_call(self, operands: Operands) -> _Call:
-        return _Call(operands, None)
+    def _make_call(self, operands: Operands) -> Call[_core.GemmReduceScatterArguments]:
+        return self._call_with(operands, None)
+
+    @staticmethod
+    def _call_with(operands: Operands, residual: Any) -> Call[_core.GemmReduceScatterArguments]:
+        return ReductionCall(_core.GemmReduceScatterArguments(), operands, residual)
 
 
 def plan_matmul_reduce_scatter(
@@ -162,31 +167,9 @@ def plan_matmul_reduce_scatter(
     return answered(_core.plan_matmul_reduce_scatter(query))
 
 
-def _word(name: str, dtype: Any) -> str:
-    """A dtype as the core has it; "" for None."""
-    return "" if dtype is None else arrays.dtype_name(arrays.numpy_dtype(dtype, name))
-
-
 def _shape(
     rows: list[int], k: Any, n: Any, dtypes: tuple[Any, Any], wire_dtype: Any, plan: AnyPlan
 ) -> _core.GemmReduceScatterShape:
     shape = fill_shape(_core.GemmReduceScatterShape(), rows=rows, k=k, n=count("n", n), dtypes=dtypes, plan=plan)
-    shape.wire_dtype = _word("wire_dtype", wire_dtype)
+    shape.wire_dtype = dtype_word("wire_dtype", wire_dtype)
     return shape
-
-
-def _operands(comm: Communicator, a: Any, b: Any, bias: Any, out: Any, out_dtype: Any) -> Operands:
-    if isinstance(b, (list, tuple)):
-        raise InvalidArgument("b is a list", values=f"{len(b)} weights", limit="must be one weight")
-    return Operands(comm._memory(a, None), a, b, bias=bias, out=out, out_dtype=out_dtype)
-
-
-class _Call(Call[_core.GemmReduceScatterArguments]):
-    """It has a residual."""
-
-    def __init__(self, operands: Operands, residual: Any) -> None:
-        super().__init__(_core.GemmReduceScatterArguments(), operands)
-        if residual is None:
-            return
-        self._residual = arrays.as_input(residual, "residual")
-        self.arguments.residual = arrays.matrix(self._residual)

@@ -14,17 +14,8 @@ struct ReduceScatterFront {
 
   static gemm_rs::Arguments to_op(const Arguments& a) {
     gemm_rs::Arguments out;
-    static_cast<MatmulOperands&>(out) = {.a = a.a, .b = {a.b}, .bias = {a.bias}, .bias_dtype = a.bias_dtype};
-    out.residual = a.residual;
-    out.out_dtype = a.out_dtype;
-    out.wire_dtype = a.wire_dtype;
+    static_cast<ReductionArguments&>(out) = to_reduction(a);
     out.rows = a.rows;
-    out.plan_json = a.plan_json;
-    if (a.compute_stand_in) {
-      out.stand_in = [stand_in = a.compute_stand_in, k = a.a.cols](int64_t rows, int64_t cols) {
-        stand_in(rows, cols, k);
-      };
-    }
     out.make_results = [&a](const gemm_rs::Problem& problem) {
       return a.make_results(problem.rows[static_cast<size_t>(problem.me.value)]);
     };

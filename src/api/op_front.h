@@ -2,8 +2,8 @@
 // plan. An operation's file says what differs by a struct F with the types
 //   Op                              of its folder
 //   DeviceOp                        what describes its calls on GPU ranks, where it has a kernel; one without refuses them
-//   Arguments                       the public ones, with `rows` and `plan_json`
-//   Shape                           of its handle, with `rows` and `plan_json`
+//   Arguments                       the public ones, with `plan_json`, and with `rows` where ranks may have different ones
+//   Shape                           of its handle, likewise
 // and the static members
 //   Op::Arguments to_op(const Arguments&)           may refer to what it is given
 //   Op::Problem to_problem(const Shape&)
@@ -17,6 +17,7 @@
 
 #include "api/communicator_parts.h"
 #include "api/plan_query.h"
+#include "executor/reduction_operands.h"
 
 namespace tilewire {
 
@@ -29,6 +30,23 @@ namespace tilewire {
     refuse_for_current_exception(call, op);
   }
   throw Error(ErrorKind::internal, {.what = "a GPU rank without CUDA", .where = op});
+}
+
+// The public arguments of an operation that sums the products of all ranks, but for what it has of its own.
+template <class Arguments>
+ReductionArguments to_reduction(const Arguments& a) {
+  ReductionArguments out;
+  static_cast<MatmulOperands&>(out) = {.a = a.a, .b = {a.b}, .bias = {a.bias}, .bias_dtype = a.bias_dtype};
+  out.residual = a.residual;
+  out.out_dtype = a.out_dtype;
+  out.wire_dtype = a.wire_dtype;
+  out.plan_json = a.plan_json;
+  if (a.compute_stand_in) {
+    out.stand_in = [stand_in = a.compute_stand_in, k = a.a.cols](int64_t rows, int64_t cols) {
+      stand_in(rows, cols, k);
+    };
+  }
+  return out;
 }
 
 template <class F>
@@ -65,7 +83,7 @@ HandlePlan agree_op(Communicator& comm, const typename F::Shape& shape) {
 
 template <class F>
 void settle(const OpHandle<typename F::Shape>& handle, typename F::Arguments& arguments) {
-  arguments.rows = {RowCounts::From::list, handle.shape().rows};
+  if constexpr (requires { arguments.rows; }) arguments.rows = {RowCounts::From::list, handle.shape().rows};
   arguments.plan_json = handle.plan_json();
   F::settle(arguments, handle.shape());
 }

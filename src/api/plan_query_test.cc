@@ -1,6 +1,7 @@
 // What a plan query refuses, asked through the public interface.
 #include <gtest/gtest.h>
 #include <tilewire/all_gather_gemm.h>
+#include <tilewire/gemm_all_reduce.h>
 #include <tilewire/gemm_reduce_scatter.h>
 
 #include <cmath>
@@ -71,6 +72,23 @@ TEST(PlanQuery, AReductionIsPlannedWithAllItsRanksAndItsWire) {
   EXPECT_GT(plan_matmul_reduce_scatter(query).communication_s, answer.communication_s);
   query.shape.rows.pop_back();
   EXPECT_THROW(plan_matmul_reduce_scatter(query), Error);
+}
+
+TEST(PlanQuery, AnAllReduceIsPlannedInOneShotForFewRowsAndInTwoForMany) {
+  GemmAllReduce::Query query;
+  query.ranks_per_node = {2, 2, 2, 2};
+  query.machine = "h200";
+  query.shape = {.m = 1, .k = 512, .n = 4096, .plan_json = {}};
+  query.wants_timeline = true;
+  const PlanAnswer few = plan_matmul_all_reduce(query);
+  EXPECT_NE(few.plan_json.find("\"is_one_shot\":true"), std::string::npos) << few.plan_json;
+  EXPECT_FALSE(few.timeline.empty());
+  query.shape.m = 4096;
+  const PlanAnswer many = plan_matmul_all_reduce(query);
+  EXPECT_NE(many.plan_json.find("\"is_one_shot\":false"), std::string::npos) << many.plan_json;
+  query.shape.plan_json = many.plan_json;
+  query.shape.out_dtype = DataType::fp32;
+  EXPECT_GT(plan_matmul_all_reduce(query).communication_s, many.communication_s);
 }
 
 TEST(PlanQuery, ARankOutsideTheLayoutIsRefusedWithBothNumbers) {

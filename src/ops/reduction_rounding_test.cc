@@ -133,6 +133,13 @@ TEST(ReductionRounding, InfinitiesNaNsAndNegativeZerosPassThrough) {
       EXPECT_EQ(sums_of({layout, {0, 0, 0, 0}, DataType::fp32, wire}), everywhere(layout, 0));
     }
   }
+  // Numbers below the smallest normal one of the wire are numbers.
+  for (const Layout& layout : {Layout{4}, Layout{2, 2}}) {
+    EXPECT_EQ(sums_of({layout, std::vector<double>(4, -0x1p-24), DataType::fp32, DataType::fp16}),
+              everywhere(layout, -0x1p-22F));
+    EXPECT_EQ(sums_of({layout, std::vector<double>(4, -0x1p-132), DataType::fp32, DataType::bf16}),
+              everywhere(layout, -0x1p-130F));
+  }
   // A product that is too small for the wire is a zero of its sign there.
   for (const Layout& layout : {Layout{4}, Layout{2, 2}}) {
     for (const float sum : sums_of({layout, {-1e-9, -1e-9, -1e-9, -1e-9}, DataType::fp32, DataType::fp16})) {

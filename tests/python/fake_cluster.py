@@ -71,21 +71,43 @@ class FakeComm:
         out_dtype: Any = None,
         wire_dtype: Any = None,
     ) -> Array:
-        product = a.astype(np.float32) @ b.astype(np.float32)
-        parts = self.cluster.exchange(self.rank, product.astype(wire_dtype or a.dtype))
         counts = rows or [len(a) // self.world_size + (r < len(a) % self.world_size) for r in range(self.world_size)]
         assert sum(counts) == len(a), f"rows={rows}, brought {len(a)}"
-        if self.cluster.tamper:
-            parts = self.cluster.tamper(self.rank, [part.copy() for part in parts])
         first = sum(counts[: self.rank])
         own = slice(first, first + counts[self.rank])
-        total = np.add.reduce([part[own].astype(np.float32) for part in parts])
-        for one in (bias, residual):
-            total = total if one is None else total + one.astype(np.float32)
+        total = self._sum(a, b, wire_dtype)[own]
+        return self._finished(total, (bias, residual), out_dtype or a.dtype)
+
+    def matmul_all_reduce(
+        self,
+        a: Array,
+        b: Array,
+        *,
+        plan: Any = None,
+        bias: Array | None = None,
+        residual: Array | None = None,
+        out_dtype: Any = None,
+        wire_dtype: Any = None,
+    ) -> Array:
+        return self._finished(self._sum(a, b, wire_dtype), (bias, residual), out_dtype or a.dtype)
+
+    def _sum(self, a: Array, b: Array, wire_dtype: Any) -> Array:
+        """Of all ranks' products, as fp32."""
+        product = a.astype(np.float32) @ b.astype(np.float32)
+        parts = self.cluster.exchange(self.rank, product.astype(wire_dtype or a.dtype))
+        if self.cluster.tamper:
+            parts = self.cluster.tamper(self.rank, [part.copy() for part in parts])
         self.cluster.stats[self.rank] = CallStats(
             bytes_by_link={"copy": 0, "node": product.nbytes, "network": 0}, events=[]
         )
-        result: Array = total.astype(out_dtype or a.dtype)
+        total: Array = np.add.reduce([part.astype(np.float32) for part in parts])
+        return total
+
+    @staticmethod
+    def _finished(total: Array, added: tuple[Array | None, ...], dtype: Any) -> Array:
+        for one in added:
+            total = total if one is None else total + one.astype(np.float32)
+        result: Array = total.astype(dtype)
         return result
 
 

@@ -29,7 +29,8 @@ class Parts:
         ends = list(accumulate(self.rows))
         self.own = slice(ends[comm.rank] - self.rows[comm.rank], ends[comm.rank])
         products = [x.astype(np.float32) @ w.astype(np.float32) for x, w in zip(a, b, strict=True)]
-        self.sum: Array = np.add.reduce(products)[self.own]
+        self.whole: Array = np.add.reduce(products)
+        self.sum: Array = self.whole[self.own]
 
 
 def options() -> dict[str, bool]:

@@ -24,7 +24,7 @@ class RoleWorker : public ReductionWorker<Schedule> {
   TraceEvent operator()(const ForwardWork& w) {
     const int64_t bytes = schedule().result_chunk_bytes(w.chunk);
     context().copy_to(w.to, schedule().result_offset(w.chunk), bytes);
-    return event_of("result", w.chunk, bytes, TraceLink::node);
+    return from_rank(w.chunk.owner, event_of("result", w.chunk, bytes, TraceLink::node));
   }
   TraceEvent operator()(const CollectWork& w);
 
@@ -42,11 +42,16 @@ class RoleWorker : public ReductionWorker<Schedule> {
   TraceEvent operator()(const one_shot::ForwardWork& w) {
     const Schedule& s = schedule();
     context().copy_to(w.to, s.received_offset(s.topology().node(w.adder), w.chunk), s.sum_bytes(w.chunk));
-    return event_of("chunk", w.chunk, s.sum_bytes(w.chunk), TraceLink::node);
+    return from_rank(w.adder, event_of("chunk", w.chunk, s.sum_bytes(w.chunk), TraceLink::node));
   }
   TraceEvent operator()(const one_shot::FinishWork& w);
 
  private:
+  // What this rank hands on: the event of a chunk is that of the rank whose it is, on all its way.
+  static TraceEvent from_rank(Rank source, TraceEvent event) {
+    event.source = source.value;
+    return event;
+  }
   int64_t row_bytes(OwnedChunk c) const { return schedule().map.columns(c).cols() * schedule().result_bytes; }
   int64_t pitch_bytes(OwnedChunk c) const {
     return ReductionBuffers::pitch_bytes(schedule().map.columns(c), schedule().result_bytes);

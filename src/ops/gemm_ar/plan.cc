@@ -20,7 +20,7 @@ class Planner {
   using Problem = gemm_ar::Problem;
   using Choice = PlanChoice;
   static constexpr const char* kName = kCallName;
-  static constexpr const char* kSharedCost = "with K = 1024";
+  static constexpr const char* kSharedCost = "with K = 1024 and with K = 0 together";
   static constexpr const char* kSharedAdvice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks";
 
   Planner(const Problem& problem, const PlanContext& context) : p_(problem), x_(context) { p_.validate(); }
@@ -48,7 +48,8 @@ class Planner {
     }
     return all;
   }
-  double shared_cost_s(const PlanChoice& c) const { return fused_s(c, kPricedDepth); }
+  // Communication alone counts too: the forms differ in what can be hidden under products, of which there may be few.
+  double shared_cost_s(const PlanChoice& c) const { return fused_s(c, kPricedDepth) + fused_s(c, 0); }
 
   std::vector<PlanChoice> candidates(const PlanChoice& shared) const {
     PlanChoice choice = shared;

@@ -1,0 +1,47 @@
+"""What the operations have in common that sum the products of all ranks: one weight, a residual, the wire's dtype."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from tilewire import arrays
+from tilewire.errors import InvalidArgument
+from tilewire.op_calls import Call, CallArguments
+from tilewire.operands import Operands
+
+if TYPE_CHECKING:
+    from tilewire import _core
+    from tilewire.communicator import Communicator
+
+
+class ReductionArguments(CallArguments, Protocol):
+    """What the compiled arguments of these operations have in common."""
+
+    residual: _core.Matrix | None
+    wire_dtype: str
+
+
+R = TypeVar("R", bound=ReductionArguments)
+
+
+class ReductionCall(Call[R]):
+    """It may have a residual."""
+
+    def __init__(self, arguments: R, operands: Operands, residual: Any) -> None:
+        super().__init__(arguments, operands)
+        if residual is None:
+            return
+        self._residual = arrays.as_input(residual, "residual")
+        self.arguments.residual = arrays.matrix(self._residual)
+
+
+def one_weight(comm: Communicator, a: Any, b: Any, **others: Any) -> Operands:
+    """The operands of such a call; `others` are those of `Operands`."""
+    if isinstance(b, (list, tuple)):
+        raise InvalidArgument("b is a list", values=f"{len(b)} weights", limit="must be one weight")
+    return Operands(comm._memory(a, None), a, b, **others)
+
+
+def dtype_word(name: str, dtype: Any) -> str:
+    """A dtype as the core has it; "" for None."""
+    return "" if dtype is None else arrays.dtype_name(arrays.numpy_dtype(dtype, name))

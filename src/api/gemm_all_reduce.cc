@@ -1,0 +1,52 @@
+#include <tilewire/gemm_all_reduce.h>
+
+#include "api/op_front.h"
+#include "ops/gemm_ar/gemm_ar.h"
+#include "ops/gemm_ar/simulation.h"
+
+namespace tilewire {
+namespace {
+
+struct AllReduceFront {
+  using Op = gemm_ar::Op;
+  using Arguments = GemmAllReduceArguments;
+  using Shape = GemmAllReduceShape;
+
+  static gemm_ar::Arguments to_op(const Arguments& a) {
+    gemm_ar::Arguments out;
+    static_cast<ReductionArguments&>(out) = to_reduction(a);
+    out.make_results = [&a](const gemm_ar::Problem& problem) { return a.make_results(problem.m); };
+    return out;
+  }
+  static gemm_ar::Problem to_problem(const Shape& s) {
+    return {.m = s.m,
+            .n = s.n,
+            .dtype = s.dtype,
+            .wire_dtype = s.wire_dtype.value_or(s.dtype),
+            .out_dtype = s.out_dtype,
+            .has_bias = s.has_bias,
+            .has_residual = s.has_residual,
+            .k = s.k};
+  }
+  static void settle(Arguments& arguments, const Shape& shape) {
+    arguments.out_dtype = shape.out_dtype;
+    arguments.wire_dtype = shape.wire_dtype;
+  }
+};
+
+}  // namespace
+
+CallReport matmul_all_reduce(Communicator& comm, const GemmAllReduceArguments& arguments) {
+  return run_op<AllReduceFront>(comm, arguments);
+}
+
+GemmAllReduce::GemmAllReduce(Communicator& comm, const Shape& shape)
+    : OpHandle(comm, shape, agree_op<AllReduceFront>(comm, shape)) {}
+
+CallReport GemmAllReduce::operator()(const GemmAllReduceArguments& arguments) const {
+  return run_handle<AllReduceFront>(*this, arguments);
+}
+
+PlanAnswer plan_matmul_all_reduce(const GemmAllReduce::Query& query) { return plan_op<AllReduceFront>(query); }
+
+}  // namespace tilewire
