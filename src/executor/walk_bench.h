@@ -32,7 +32,7 @@ struct BigCluster {
   double goal_s() const { return nodes > 2 ? 60 : 10; }
   OpSimulation simulation() const {
     const ArenaLayout arena = {.flags = {.ranks = ranks(), .max_chunks = 64},
-                               .half_stride_bytes = int64_t{1} << 28,
+                               .half_stride_bytes = int64_t{1} << 29,
                                .user_stride_bytes = 4096};
     return {TopologyTables::from_layout(std::vector<int32_t>(static_cast<size_t>(nodes), ranks_per_node)), arena};
   }

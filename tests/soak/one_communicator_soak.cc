@@ -1,0 +1,106 @@
+// Ten thousand calls of all ops of the list on one communicator, in any order, each of them again and again by the
+// planner's plan or a random one, fused and not: every result has the bits of the first one of its call.
+#include <gtest/gtest.h>
+
+#include <op_random_calls.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "executor/op_test_support.h"
+#include "executor/simulation_test_support.h"
+#include "ops/op_list.h"
+#include "soak/soak_run.h"
+
+namespace tilewire {
+namespace {
+
+constexpr int kPool = 48;  // different calls
+// Ten thousand a minute, and as many at least.
+int64_t calls() {
+  return soak_run().is_long ? static_cast<int64_t>(1e4 * std::max(soak_run().minutes.count(), 1.0)) : 500;
+}
+
+// One call on one rank, which keeps its data.
+class PooledCall {
+ public:
+  virtual ~PooledCall() = default;
+  virtual void run(OpObjects<Ops>& ops, bool is_other_plan) = 0;
+};
+
+// The plan with the products before all else, or not before all else; "" where a window forbids that.
+std::string other_plan(std::string plan) {
+  if (plan.find("\"window\":") != std::string::npos && plan.find("\"window\":0") == std::string::npos) return "";
+  const std::string fused = "\"is_fused\":true", unfused = "\"is_fused\":false";
+  const size_t at = plan.find(fused);
+  if (at != std::string::npos) return plan.replace(at, fused.size(), unfused);
+  return plan.replace(plan.find(unfused), unfused.size(), fused);
+}
+
+template <class Op>
+class PooledCallOf : public PooledCall {
+ public:
+  template <class TestCall>
+  PooledCallOf(const TestCall& call, Rank rank) : checker_(call, rank.value) {}
+
+  void run(OpObjects<Ops>& ops, bool is_other_plan) override {
+    for (OwnedMatrix& result : checker_.results()) result.fill(std::numeric_limits<float>::quiet_NaN());
+    auto args = checker_.arguments();
+    if (is_other_plan && !other_.empty()) args.plan_json = other_;
+    const CallReport report = ops.get<Op>().run(args);
+    if (first_.empty()) {
+      checker_.check();
+      other_ = other_plan(report.plan_json);
+      for (const OwnedMatrix& result : checker_.results()) first_.push_back(result.bytes());
+    }
+    for (size_t i = 0; i < first_.size(); ++i) {
+      ASSERT_TRUE(checker_.results()[i].bytes() == first_[i]) << Op::kName << " by " << report.plan_json;
+    }
+  }
+
+ private:
+  typename OpTestTraits<Op>::Checker checker_;
+  std::vector<std::vector<std::byte>> first_;
+  std::string other_;
+};
+
+template <class... Op>
+std::unique_ptr<PooledCall> random_call_of(OpTypes<Op...>, const Layout& layout, Dice& dice, Rank rank) {
+  using Make = std::unique_ptr<PooledCall> (*)(const Layout&, Dice&, Rank);
+  const std::vector<Make> makers = {[](const Layout& l, Dice& d, Rank r) -> std::unique_ptr<PooledCall> {
+    return std::make_unique<PooledCallOf<Op>>(OpRandomCalls<Op>::call(l, d), r);
+  }...};
+  return dice.pick(makers)(layout, dice, rank);
+}
+
+TEST(OneCommunicatorSoak, CallsOfAllOpsFusedAndNotAreBitwiseEqualEachTime) {
+  const Layout layout = {2, 2};
+  Options options = test_options();
+  options.deadline_s = 120;
+  options.emulated_personality = "srd";
+  options.ring_entries = 64;
+  int64_t others = 0;
+  const auto outcomes = run_thread_cluster(layout, options, [&](Session& session) {
+    Dice dice(soak_run().seed);  // the same on all ranks
+    OpObjects<Ops> ops(session);
+    std::vector<std::unique_ptr<PooledCall>> pool;
+    for (int i = 0; i < kPool; ++i) pool.push_back(random_call_of(Ops{}, layout, dice, session.rank()));
+    for (int64_t i = 0; i < calls() && !testing::Test::HasFailure(); ++i) {
+      const auto which = static_cast<size_t>(i < kPool ? i : dice.below(kPool));
+      const bool is_other_plan = dice.one_in(2);
+      pool[which]->run(ops, is_other_plan);
+      if (session.rank() == Rank{0}) others += is_other_plan;
+    }
+  });
+  EXPECT_EQ(first_error(outcomes), "");
+  EXPECT_GT(others, calls() / 4);
+  std::printf("%lld calls of %d kinds, --seed=%llu\n", static_cast<long long>(calls()), kPool,
+              static_cast<unsigned long long>(soak_run().seed));
+}
+
+}  // namespace
+}  // namespace tilewire
