@@ -61,8 +61,8 @@ def all_gather_matmul(
         are new.
     bias: [N] values (bf16, fp16 or fp32), added in fp32 before the one rounding; a list (with None where there is none)
         for a list of weights.
-    return_gathered: also give the gathered rows, [sum M_r, K] of a's dtype; on CPU ranks.
-    out_dtype: dtype of the result; None takes out's or else a's. On GPU ranks it is a's.
+    return_gathered: also give the gathered rows, [sum M_r, K] of a's dtype, in memory of the caller's own.
+    out_dtype: dtype of the result; None takes out's or else a's.
     stream: of GPU ranks: a stream of torch or CuPy, an object with `__cuda_stream__`, or a cudaStream_t as an integer;
         None takes the current one of the library of a. Calls of a communicator follow each other on any streams. A call
         that was made before may be captured in a graph.
@@ -87,10 +87,11 @@ def all_gather_matmul(
             call.again = again
             listed = choose_rows(call.arguments, rows)
             call.arguments.plan_json = text = plan_text(plan)
+            shared = (text, call.arguments.return_gathered)
             if rows is None:
-                call.settle(_OP, text, operands.a.shape[0] * comm.world_size)
+                call.settle(_OP, shared, operands.a.shape[0] * comm.world_size)
             elif listed is not None:
-                call.settle(_OP, (text, *listed), sum(listed))
+                call.settle(_OP, (*shared, *listed), sum(listed))
     run = partial(_core.all_gather_matmul, comm._core)
     if again is not None and ready is not None:
         return run_again(comm, run, ready, again.stream)

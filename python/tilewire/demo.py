@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewire.demo_cases import Case, CaseResult, Machine, odd_cases, real_cases, run_case
-from tilewire.encoder import encode, similarity_tolerance
+from tilewire.encoder import OPS_USED, encode, similarity_tolerance
 from tilewire.encoder_weights import EncoderModel, load_model
 from tilewire.linear import LocalLinear, OpLinear
 from tilewire.trace_events import Recording, as_events, flights
@@ -60,10 +60,11 @@ def all_work(world_size: int, with_encoder: bool, tell: Callable[[int, int, str]
     return Work(cases, load_model() if with_encoder else None, tell)
 
 
-def gpu_work(world_size: int, tell: Callable[[int, int, str], None]) -> Work:
-    """The cases that GPU ranks can run."""
+def gpu_work(world_size: int, with_encoder: bool, tell: Callable[[int, int, str], None]) -> Work:
+    """The cases that GPU ranks can run, and the encoder where they can run all operations that it uses."""
     cases = [case for case in (*real_cases(world_size), *odd_cases(world_size)) if getattr(case, "on_gpu", False)]
-    return Work(cases, None, tell)
+    can_encode = {case.op for case in cases}.issuperset(OPS_USED)
+    return Work(cases, load_model() if with_encoder and can_encode else None, tell)
 
 
 def run_rank(machine: Machine, folder: Path, work: Work) -> None:

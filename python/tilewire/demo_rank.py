@@ -1,4 +1,4 @@
-"""One rank of the demo: `python -m tilewire.demo_rank FOLDER [--without-encoder | --on-gpu]`, for `tilewire demo`."""
+"""One rank of the demo: `python -m tilewire.demo_rank FOLDER [--without-encoder] [--on-gpu]`, for `tilewire demo`."""
 
 from __future__ import annotations
 
@@ -48,15 +48,14 @@ def main() -> None:
             if comm.rank == 0:
                 print(step_line(step, steps, name), flush=True)
 
-        folder = Path(sys.argv[1])
+        folder, with_encoder = Path(sys.argv[1]), WITHOUT_ENCODER not in sys.argv
         if ON_GPU in sys.argv:
             from tilewire.gpu.demo_machine import GpuMachine
 
             warnings.simplefilter("ignore", RuntimeWarning)  # odd shapes are copied: that is what they are here for
-            run_rank(GpuMachine(comm), folder, gpu_work(comm.world_size, tell))
+            run_rank(GpuMachine(comm), folder, gpu_work(comm.world_size, with_encoder, tell))
         else:
-            work = all_work(comm.world_size, WITHOUT_ENCODER not in sys.argv, tell)
-            run_rank(TilewireMachine(comm), folder, work)
+            run_rank(TilewireMachine(comm), folder, all_work(comm.world_size, with_encoder, tell))
 
 
 if __name__ == "__main__":

@@ -31,6 +31,8 @@ import numpy as np
 from tilewire.encoder_weights import EncoderConfig, EncoderModel
 from tilewire.linear import Array, Linear
 
+OPS_USED = ("all_gather_matmul", "matmul_reduce_scatter")
+
 # Per layer: input of query/key/value, their outputs, the context, input of the up-projection, its output, its gelu.
 ROUNDINGS_PER_LAYER = 6
 BF16_UNIT_ROUNDOFF = 2.0**-8

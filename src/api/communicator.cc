@@ -98,7 +98,7 @@ Communicator Communicator::init(Options options, const StoreFunctions* store, co
       .options = with_launcher(std::move(options), store != nullptr), .threads = {}, .is_cancelled = is_cancelled};
 #ifdef TILEWIRE_HAS_CUDA
   setup.roll_call = hold_roll_call;
-  setup.gpu_timer = read_global_timer;
+  setup.gpu_clock = make_global_clock;
 #endif
   std::unique_ptr<LauncherStore> launcher_store;
   if (store != nullptr) {

@@ -14,8 +14,8 @@ int32_t worker_of(const NotedWork& n) {
 
 }  // namespace
 
-GpuTrace::GpuTrace(GpuRank& gpu, const GpuTimer& timer, int64_t events) : gpu_(gpu), timer_(timer) {
-  learn_clock();
+GpuTrace::GpuTrace(GpuRank& gpu, const GpuClockMaker& make_clock, int64_t events) : gpu_(gpu) {
+  learn_clock(make_clock);
   gpu_.make_trace(events);
   again();
 }
@@ -24,13 +24,14 @@ GpuTrace::~GpuTrace() { pause(); }
 
 // The quickest of some looks says best what the host's clock was: tests hold it to 0.2 ms. The GPU's timer is the same for
 // all ranks on it, but each learns it for itself, so that their events are in order with each other to that, too.
-void GpuTrace::learn_clock() {
+void GpuTrace::learn_clock(const GpuClockMaker& make_clock) {
   constexpr int kLooks = 8;
   int64_t quickest_ns = std::numeric_limits<int64_t>::max();
   gpu_.with_context([&] {
+    const GpuClock clock = make_clock();
     for (int look = 0; look < kLooks; ++look) {
       const int64_t before_ns = trace_clock_ns();
-      const auto gpu_ns = static_cast<int64_t>(timer_());
+      const auto gpu_ns = static_cast<int64_t>(clock());
       const int64_t took_ns = trace_clock_ns() - before_ns;
       if (took_ns >= quickest_ns) continue;
       quickest_ns = took_ns;

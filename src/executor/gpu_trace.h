@@ -17,7 +17,7 @@ class GpuTrace {
  public:
   // From now on kernels that are launched note at most about `events` pieces of work; graphs do as the launches did that
   // they captured. When nothing runs. Throws Error(resource) for memory.
-  GpuTrace(GpuRank& gpu, const GpuTimer& timer, int64_t events);
+  GpuTrace(GpuRank& gpu, const GpuClockMaker& make_clock, int64_t events);
   ~GpuTrace();  // they note no more
   GpuTrace(const GpuTrace&) = delete;
   GpuTrace& operator=(const GpuTrace&) = delete;
@@ -29,10 +29,9 @@ class GpuTrace {
   void again() { gpu_.set_trace_on(true); }
 
  private:
-  void learn_clock();
+  void learn_clock(const GpuClockMaker& make_clock);
 
   GpuRank& gpu_;
-  const GpuTimer& timer_;
   int64_t clock_offset_ns_ = 0;  // of trace_clock_ns() behind the GPU's timer
 };
 

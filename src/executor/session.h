@@ -63,7 +63,7 @@ struct SessionSetup {
   const std::atomic<bool>* is_cancelled = nullptr;  // looked at a few times a second while other ranks are waited for
   const CudaDriver* gpu_driver = nullptr;           // tests: in place of that of this process
   RollCallKernel roll_call{};                       // needed where ranks share a GPU
-  GpuTimer gpu_timer{};                             // needed for timelines of GPU ranks
+  GpuClockMaker gpu_clock{};                        // needed for timelines of GPU ranks
 };
 
 class Session {
@@ -252,7 +252,7 @@ class Session {
   std::unique_ptr<RoleTeam> team_;
   std::unique_ptr<RoleTeam> relay_team_;
   std::unique_ptr<TraceLog> trace_;  // since the first start_trace()
-  GpuTimer gpu_timer_;
+  GpuClockMaker gpu_clock_;
   std::unique_ptr<GpuTrace> gpu_trace_;  // of GPU ranks, likewise
   bool is_tracing_ = false;
   TraceCounts forgotten_;  // of the recordings before

@@ -39,7 +39,7 @@ void Session::open_gpu(const SessionSetup& setup) {
     place.on_host += control_->hosts()[r].is_same_host(control_->hosts()[rank().value]) ? 1 : 0;
   }
   gpu_ = open_gpu_rank(place, setup.gpu_driver);
-  gpu_timer_ = setup.gpu_timer;
+  gpu_clock_ = setup.gpu_clock;
   workers_ = gpu_->sms();
   log_info("GPU {}, {} SMs", gpu_->device(), gpu_->sms());
 }

@@ -34,11 +34,11 @@ void Session::start_trace() {
 void Session::start_gpu_trace() {
   if (gpu_trace_) return gpu_trace_->again();
   if (options_.trace_events == 0) return;
-  if (!gpu_timer_) {
+  if (!gpu_clock_) {
     throw Error(ErrorKind::unavailable, {.what = "nothing here can read the clock of the GPU for a timeline",
                                          .where = fmt::format("rank {}", rank().value)});
   }
-  gpu_trace_ = std::make_unique<GpuTrace>(*gpu_, gpu_timer_, options_.trace_events);
+  gpu_trace_ = std::make_unique<GpuTrace>(*gpu_, gpu_clock_, options_.trace_events);
 }
 
 // Of a dead communicator what runs still is not looked at.

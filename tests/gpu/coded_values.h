@@ -2,6 +2,7 @@
 // are compared bit for bit.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 
 #include "base/ids.h"
@@ -13,9 +14,13 @@ namespace tilewire {
 
 // What lies wherever nothing was written: NaN.
 constexpr uint16_t kPoisonBits = 0xffff;
+constexpr uint32_t poison_bits(DataType type) { return type == DataType::fp32 ? 0xffffffff : kPoisonBits; }
 
 // Elements of a row, rounded up to 16 bytes.
-inline int64_t padded(int64_t elements) { return (elements + 7) / 8 * 8; }
+constexpr int64_t padded(int64_t elements, DataType type = DataType::bf16) {
+  const int64_t step = 16 / size_bytes(type);
+  return (elements + step - 1) / step * step;
+}
 
 // `row` is a row of all ranks together, `salt` differs from call to call.
 TILEWIRE_HD constexpr float coded_a(int64_t row, int64_t i, int64_t salt) {
@@ -30,9 +35,12 @@ constexpr double coded_bias(int32_t rank, size_t w, int64_t c) {
 }
 
 // A number as a kernel rounds it.
-inline uint16_t bits_of(double value, DataType type) {
+inline uint32_t bits_of(double value, DataType type) {
   const auto number = static_cast<float>(value);
+  if (type == DataType::fp32) return std::bit_cast<uint32_t>(number);
   return type == DataType::bf16 ? fp32_to_bf16(number) : fp32_to_fp16(number);
 }
+// Of an operand, which has 16 bits.
+inline uint16_t narrow_bits_of(double value, DataType type) { return static_cast<uint16_t>(bits_of(value, type)); }
 
 }  // namespace tilewire

@@ -2,9 +2,10 @@
 #pragma once
 
 #include "coded_values.h"
+#include "fused_inputs.cuh"
+#include "fused_sizes.h"
+#include "result_buffer.cuh"
 #include "virtual_cluster.cuh"
-
-#include <cuda_bf16.h>
 
 #include "device/tile/tile_form.h"
 #include "ops/ag_gemm/device_launch.cuh"
@@ -19,36 +20,6 @@
 #include <thread>
 
 namespace tilewire {
-
-struct FusedSize {
-  std::string name;
-  std::vector<int64_t> rows;  // of each rank
-  int64_t k = 0;
-  std::vector<int64_t> cols;  // of each weight; rank r has weights of its own
-  DataType type = DataType::bf16;
-  bool is_b_n_major = false;
-  bool has_bias = false;
-  bool is_bias_fp32 = true;
-  int64_t a_padding = 0;  // elements by which rows of a are longer than a row of the gathered buffer
-  int64_t chunk_rows = 64;
-  int32_t ctas = 24;  // of each rank
-  int32_t push_ctas = 2;
-  int32_t tile_rows = 0, tile_cols = 0;  // 0: the plan chooses
-  bool is_fused = true;
-  bool own_in_place = true;
-  std::vector<int32_t> widths = {};  // ranks of each node; empty: all on one
-  Personality personality = Personality::rc;
-};
-
-__global__ void advance_salt(int64_t* salt) { ++*salt; }
-
-// The shard that begins at row `first`, in bf16.
-__global__ void fill_shard(uint16_t* a, int64_t first, int64_t rows, int64_t k, int64_t pitch, const int64_t* salt) {
-  for (int64_t i = blockIdx.x * blockDim.x + threadIdx.x; i < rows * k; i += int64_t{gridDim.x} * blockDim.x) {
-    const int64_t row = i / k, col = i % k;
-    a[row * pitch + col] = __bfloat16_as_ushort(__float2bfloat16(coded_a(first + row, col, *salt)));
-  }
-}
 
 class FusedCase {
  public:
@@ -82,22 +53,25 @@ class FusedCase {
         for (int64_t i = 0; i < size_.k; ++i) a[static_cast<size_t>(row * pitch + i)] = bits(a_at(first_row + row, i));
       }
       upload(rank.a, a);
-      for (DeviceBuffer<uint16_t>& out : rank.out) out.fill_bytes(out_fill);
+      for (ResultBuffer& out : rank.out) out.fill_bytes(out_fill);
+      rank.gathered.fill_bytes(out_fill);
       first_row += rows;
       check_cuda(cudaDeviceSynchronize(), "preparing");
     }
   }
 
   ag_gemm::FusedParameters parameters(int32_t r, uint64_t agreed_hash = 77) const {
-    const PerRank& rank = *ranks_[static_cast<size_t>(r)];
-    const ag_gemm::FusedOperands operands{
-        .a = rank.a_view, .b = rank.b_views, .out = rank.out_views, .bias = rank.bias_views, .bias_type = bias_type()};
-    return rank.kernel.parameters(agreed_hash, operands);
+    return kernel(r).parameters(agreed_hash, operands(r));
   }
   void launch(int32_t r, ag_gemm::FusedParameters parameters) const {
     cluster_.start_wire();
+    enqueue(r, parameters);
+  }
+  // The same in a capture.
+  void enqueue(int32_t r, ag_gemm::FusedParameters parameters) const {
     cluster_.use(r);
     kernel(r).launch(parameters, cluster_.stream(r));
+    kernel(r).copy_gathered(operands(r), cluster_.stream(r));
   }
 
   // One call of all ranks, which are launched in another order each time.
@@ -115,15 +89,16 @@ class FusedCase {
     cluster_.stop_wire();
   }
 
-  // For calls whose inputs a kernel writes: what it is told, and what the results are compared with.
+  // For calls whose inputs a kernel writes: what it is told, and what the results are compared with. Before that it waits
+  // for a random time.
   void set_salt(int64_t salt) { salt_ = salt; }
-  void enqueue_inputs(int32_t r, int64_t* salt) const {
+  void enqueue_inputs(int32_t r, int64_t* salt, uint32_t most_delay_us) const {
     int64_t first = 0;
     for (int32_t before = 0; before < r; ++before) first += size_.rows[static_cast<size_t>(before)];
     cluster_.use(r);
-    advance_salt<<<1, 1, 0, cluster_.stream(r)>>>(salt);
-    fill_shard<<<2, 256, 0, cluster_.stream(r)>>>(ranks_[static_cast<size_t>(r)]->a.data(), first,
-                                                  size_.rows[static_cast<size_t>(r)], size_.k, a_pitch(), salt);
+    const CodedShard shard{ranks_[static_cast<size_t>(r)]->a.data(), first, size_.rows[static_cast<size_t>(r)], size_.k,
+                           a_pitch()};
+    enqueue_next_inputs(shard, salt, most_delay_us, cluster_.stream(r));
   }
 
   // Wrong elements of all ranks: results, what lies beside them, and the gathered rows. The first ones are printed.
@@ -139,20 +114,21 @@ class FusedCase {
         ++wrong;
       }
       wrong += count_wrong_gathered(r, epoch);
+      if (size_.wants_gathered) wrong += count_wrong_gathered_result(r);
       for (size_t w = 0; w < size_.cols.size(); ++w) wrong += count_wrong_out(r, w);
     }
     return wrong;
   }
 
   // Rounded as the kernel rounds, [total rows, cols].
-  std::vector<uint16_t> expected(int32_t r, size_t w) const {
+  std::vector<uint32_t> expected(int32_t r, size_t w) const {
     const int64_t n = size_.cols[w], rows = total_rows();
     std::vector<double> b(static_cast<size_t>(size_.k * n)), bias;
     for (int64_t i = 0; i < size_.k; ++i) {
       for (int64_t c = 0; c < n; ++c) b[static_cast<size_t>(i * n + c)] = coded_b(r, w, i, c);
     }
     for (int64_t c = 0; size_.has_bias && c < n; ++c) bias.push_back(coded_bias(r, w, c));
-    std::vector<uint16_t> y(static_cast<size_t>(rows * n));
+    std::vector<uint32_t> y(static_cast<size_t>(rows * n));
     constexpr int64_t kParts = 16;
     std::vector<std::thread> threads;
     for (int64_t part = 0; part < kParts; ++part) {
@@ -162,15 +138,16 @@ class FusedCase {
           for (int64_t i = 0; i < size_.k; ++i) a[static_cast<size_t>((row - begin) * size_.k + i)] = a_at(row, i);
         }
         const std::vector<double> sums = ag_gemm::reference({end - begin, size_.k, n}, a, b, bias);
-        for (size_t i = 0; i < sums.size(); ++i) y[static_cast<size_t>(begin * n) + i] = bits(sums[i]);
+        for (size_t i = 0; i < sums.size(); ++i) y[static_cast<size_t>(begin * n) + i] = bits_of(sums[i], out_type());
       });
     }
     for (std::thread& thread : threads) thread.join();
     return y;
   }
   // [rows + guard, pitch]
-  std::vector<uint16_t> out(int32_t r, size_t w) const { return ranks_[static_cast<size_t>(r)]->out[w].to_host(); }
-  int64_t out_pitch(size_t w) const { return padded(size_.cols[w]) + 8; }
+  std::vector<uint32_t> out(int32_t r, size_t w) const { return ranks_[static_cast<size_t>(r)]->out[w].to_host(); }
+  int64_t out_pitch(size_t w) const { return padded(size_.cols[w], out_type()) + 8; }
+  std::vector<uint32_t> gathered_result(int32_t r) const { return ranks_[static_cast<size_t>(r)]->gathered.to_host(); }
 
  private:
   static constexpr int64_t kGuardRows = 3;
@@ -178,9 +155,11 @@ class FusedCase {
   struct PerRank {
     ag_gemm::FusedKernel kernel;
     DeviceBuffer<uint16_t> a;
-    std::vector<DeviceBuffer<uint16_t>> b, out;
+    ResultBuffer gathered;
+    std::vector<DeviceBuffer<uint16_t>> b;
+    std::vector<ResultBuffer> out;
     std::vector<DeviceBuffer<float>> bias;  // bytes of whatever type
-    DeviceMatrix a_view;
+    DeviceMatrix a_view, gathered_view;
     std::vector<DeviceMatrix> b_views, out_views;
     std::vector<const void*> bias_views;
   };
@@ -198,15 +177,29 @@ class FusedCase {
   int64_t a_pitch() const { return padded(size_.k) + size_.a_padding; }
   DataType bias_type() const { return size_.is_bias_fp32 ? DataType::fp32 : size_.type; }
   double a_at(int64_t row, int64_t i) const { return coded_a(row, i, salt_); }
-  uint16_t bits(double value) const { return bits_of(value, size_.type); }
+  DataType out_type() const { return size_.out_type.value_or(size_.type); }
+  uint16_t bits(double value) const { return narrow_bits_of(value, size_.type); }
+  ag_gemm::FusedOperands operands(int32_t r) const {
+    const PerRank& rank = *ranks_[static_cast<size_t>(r)];
+    return {.a = rank.a_view,
+            .b = rank.b_views,
+            .out = rank.out_views,
+            .gathered = rank.gathered_view,
+            .bias = rank.bias_views,
+            .bias_type = bias_type()};
+  }
   template <class T>
   static void upload(const DeviceBuffer<T>& to, const std::vector<T>& from) {
     check_cuda(cudaMemcpy(to.data(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "uploading");
   }
 
   ag_gemm::FusedKernel make_kernel(int32_t r, uint64_t timeout_ns) {
-    const ag_gemm::Problem problem{
-        .rows = size_.rows, .k = size_.k, .dtype = size_.type, .cols = size_.cols, .out_dtype = size_.type};
+    const ag_gemm::Problem problem{.rows = size_.rows,
+                                   .k = size_.k,
+                                   .dtype = size_.type,
+                                   .cols = size_.cols,
+                                   .out_dtype = out_type(),
+                                   .wants_gathered = size_.wants_gathered};
     PlanContext context = cluster_.context(r);
     context.workers = size_.ctas;
     ag_gemm::FusedPlan plan = ag_gemm::make_fused_plan(problem, context, size_.push_ctas).choice;
@@ -226,6 +219,8 @@ class FusedCase {
     const int64_t rows = size_.rows[static_cast<size_t>(r)];
     ranks_.push_back(std::make_unique<PerRank>(PerRank{make_kernel(r, timeout_ns),
                                                        DeviceBuffer<uint16_t>(std::max<int64_t>(1, rows * a_pitch())),
+                                                       ResultBuffer(total_rows() + kGuardRows, a_pitch(), size_.type),
+                                                       {},
                                                        {},
                                                        {},
                                                        {},
@@ -235,6 +230,7 @@ class FusedCase {
                                                        {}}));
     PerRank& rank = *ranks_.back();
     rank.a_view = {rank.a.data(), rows, size_.k, a_pitch() * 2, size_.type};
+    rank.gathered_view = {rank.gathered.data(), total_rows(), size_.k, a_pitch() * 2, size_.type};
     for (size_t w = 0; w < size_.cols.size(); ++w) add_weight(rank, r, w);
   }
 
@@ -248,9 +244,10 @@ class FusedCase {
       }
     }
     upload(rank.b.emplace_back(static_cast<int64_t>(b.size())), b);
-    rank.out.emplace_back((total_rows() + kGuardRows) * out_pitch(w));
+    rank.out.emplace_back(total_rows() + kGuardRows, out_pitch(w), out_type());
     rank.b_views.push_back({rank.b.back().data(), b_rows, b_cols, pitch * 2, size_.type});
-    rank.out_views.push_back({rank.out.back().data(), total_rows(), n, out_pitch(w) * 2, size_.type});
+    rank.out_views.push_back(
+        {rank.out.back().data(), total_rows(), n, out_pitch(w) * size_bytes(out_type()), out_type()});
     if (size_.has_bias) add_bias(rank, r, w);
   }
 
@@ -291,16 +288,34 @@ class FusedCase {
     return wrong;
   }
 
+  // What lies beside the rows is nobody's.
+  int64_t count_wrong_gathered_result(int32_t r) const {
+    const std::vector<uint32_t> seen = gathered_result(r);
+    const int64_t pitch = a_pitch();
+    int64_t wrong = 0;
+    for (int64_t row = 0; row < total_rows() + kGuardRows; ++row) {
+      for (int64_t i = 0; i < pitch; ++i) {
+        const uint32_t right = row < total_rows() && i < size_.k ? bits(a_at(row, i)) : kPoison;
+        const uint32_t got = seen[static_cast<size_t>(row * pitch + i)];
+        if (got != right && wrong++ < 3) {
+          std::printf("  rank %d gathered result [%lld, %lld] is %04x, not %04x\n", r, static_cast<long long>(row),
+                      static_cast<long long>(i), got, right);
+        }
+      }
+    }
+    return wrong;
+  }
+
   int64_t count_wrong_out(int32_t r, size_t w) const {
-    const std::vector<uint16_t> seen = out(r, w), right = expected(r, w);
+    const std::vector<uint32_t> seen = out(r, w), right = expected(r, w);
     const int64_t n = size_.cols[w], pitch = out_pitch(w);
     int64_t wrong = 0;
     for (int64_t row = 0; row < total_rows() + kGuardRows; ++row) {
       for (int64_t c = 0; c < pitch; ++c) {
-        const uint16_t got = seen[static_cast<size_t>(row * pitch + c)];
+        const uint32_t got = seen[static_cast<size_t>(row * pitch + c)];
         const bool is_result = row < total_rows() && c < n;
-        if (row < total_rows() && !is_result && c < padded(n)) continue;  // the 16 bytes in which a row ends
-        const uint16_t expected = is_result ? right[static_cast<size_t>(row * n + c)] : kPoison;
+        if (row < total_rows() && !is_result && c < padded(n, out_type())) continue;  // 16 bytes in which a row ends
+        const uint32_t expected = is_result ? right[static_cast<size_t>(row * n + c)] : poison_bits(out_type());
         if (got != expected && wrong++ < 3) {
           std::printf("  rank %d out %zu [%lld, %lld] is %04x, not %04x\n", r, w, static_cast<long long>(row),
                       static_cast<long long>(c), got, expected);

@@ -35,10 +35,7 @@ inline std::string find_mps_control() {
 class MpsDaemon {
  public:
   // Throws std::runtime_error when it does not start.
-  explicit MpsDaemon(const std::string& control) : control_(control) {
-    std::string name = (std::filesystem::temp_directory_path() / "tilewire-mps-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder for the MPS daemon");
-    folder_ = name;
+  explicit MpsDaemon(const std::string& control) : control_(control), folder_(make_folder("mps")) {
     if (SpawnedProgram({control_, "-d"}, environment()).wait(std::chrono::seconds(20)) != 0) {
       std::filesystem::remove_all(folder_);
       throw std::runtime_error("the MPS daemon does not start");

@@ -8,7 +8,9 @@
 
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -17,6 +19,13 @@
 extern char** environ;
 
 namespace tilewire {
+
+// A new one for temporary files, with this word in its name. Throws std::runtime_error.
+inline std::filesystem::path make_folder(const std::string& word) {
+  std::string name = (std::filesystem::temp_directory_path() / ("tilewire-" + word + "-XXXXXX")).string();
+  if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder for " + word);
+  return name;
+}
 
 class SpawnedProgram {
  public:

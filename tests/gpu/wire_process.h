@@ -22,7 +22,7 @@ class WireProcess {
  public:
   // `variables`: what the ranks get too, the secret and the MPS daemon's. Throws std::runtime_error when it does not say
   // that it is ready.
-  WireProcess(const std::string& program, std::vector<std::string> variables) : folder_(make_folder()) {
+  WireProcess(const std::string& program, std::vector<std::string> variables) : folder_(make_folder("wire")) {
     variables.push_back(variable());
     Pipe input, output;
     program_ = std::make_unique<SpawnedProgram>(std::vector<std::string>{program}, variables, input.read.get(),
@@ -65,11 +65,6 @@ class WireProcess {
     }
   };
 
-  static std::filesystem::path make_folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "tilewire-wire-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no folder for the wire's socket");
-    return name;
-  }
   static bool says_ready(int fd) {
     std::string text;
     pollfd entry{fd, POLLIN, 0};

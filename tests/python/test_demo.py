@@ -6,11 +6,11 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -290,24 +290,29 @@ GPU = Gpu("a GPU of this test", 132, 80 << 30, (9, 0))
 def test_demo_runs_on_the_gpu_too_where_there_is_one(
     quick_ranks: list[list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    asked: list[int] = []
+    plans: list[Launch] = []
+    quickly = demo_command.launch
 
-    @contextmanager
-    def sharing(gpu: Gpu, ranks: int) -> Iterator[dict[str, str]]:
-        asked.append(ranks)
-        yield {}
+    def launch(plan: Launch, out: Sink) -> int:
+        plans.append(plan)
+        return quickly(plan, out)
 
     monkeypatch.setattr(demo_machine, "find_gpu", lambda: (GPU, ""))
-    monkeypatch.setattr(demo_machine, "sharing", sharing)
+    monkeypatch.setattr(demo_command, "launch", launch)
     result = CliRunner().invoke(app, ["demo", "--nodes", "2,1", "--out", str(tmp_path)])
     text = " ".join(result.output.split())
-    assert result.exit_code == 0 and "on a GPU of this test, shared by 3 ranks of one node" in text, text
-    assert asked == [3] and [ON_GPU in command for command in quick_ranks] == [False, True]
+    assert result.exit_code == 0 and "on a GPU of this test, shared by 3 ranks on 2 nodes" in text, text
+    assert [ON_GPU in command for command in quick_ranks] == [False, True]
+    assert [plan.virtual for plan in plans] == [False, True] and plans[1].layout == [2, 1]
+    slow = "TILEWIRE_EMULATED_BANDWIDTH_GBPS"
+    assert slow in plans[0].environment and slow not in plans[1].environment
 
-    def no_daemon(gpu: Gpu, ranks: int) -> Any:
-        raise Unavailable("the MPS daemon does not start")
+    def no_daemon(plan: Launch, out: Sink) -> int:
+        if plan.virtual:
+            raise Unavailable("the MPS daemon does not start")
+        return quickly(plan, out)
 
-    monkeypatch.setattr(demo_machine, "sharing", no_daemon)
+    monkeypatch.setattr(demo_command, "launch", no_daemon)
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
     assert result.exit_code == 0 and "left out: ranks on the GPU. the MPS daemon" in " ".join(result.output.split())
 
@@ -339,10 +344,22 @@ def test_a_gpu_that_the_demo_cannot_use_is_named(
 
 
 def test_gpu_ranks_get_what_a_kernel_can_do() -> None:
-    names = {case.name for case in demo.gpu_work(4, lambda step, steps, name: None).cases}
+    names = {case.name for case in demo.gpu_work(4, False, lambda step, steps, name: None).cases}
     everything = {case.name for case in demo.all_work(4, False, lambda step, steps, name: None).cases}
-    assert names < everything and {"uneven rows", "prime sizes", "no rows anywhere", "bias", "fp16"} < names
-    assert not {"fp32", "K = 0", "gathered rows"} & names
+    assert names < everything and {"uneven rows", "no rows anywhere", "bias", "K = 0", "gathered rows"} < names
+    assert "fp32" not in names
+
+
+def test_gpu_ranks_encode_where_they_have_all_operations_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(op: str) -> bool:
+        case = replace(odd_cases(1)[0])
+        other = SimpleNamespace(op=op, on_gpu=True, name="")
+        monkeypatch.setattr(demo, "real_cases", lambda world_size: [case, other])
+        monkeypatch.setattr(demo, "odd_cases", lambda world_size: [])
+        return demo.gpu_work(1, True, lambda step, steps, name: None).model is not None
+
+    monkeypatch.setattr(demo, "load_model", object)
+    assert ask("matmul_reduce_scatter") and not ask("another")
 
 
 def test_work_without_a_model_has_no_encoder(tmp_path: Path) -> None:

@@ -145,6 +145,21 @@ def test_out_is_written_in_place_unless_a_kernel_would_write_beside_it(torch: An
     assert o._out_views[0].strides == (1, 12)
 
 
+def test_rows_of_results_are_as_long_as_their_own_type_asks(torch: Any, rank: GpuRank) -> None:
+    a, b = tensor((6, 16)), tensor((16, 24))[:, :9]
+    for dtype, pitch in (("bf16", 16), ("fp16", 16), ("fp32", 12)):
+        o = operands(rank, a, b, out_dtype=dtype)
+        Ran(o, rank)
+        assert (o.result().shape, o.result().stride()) == ((12, 9), (pitch, 1)), dtype
+    whole = tensor((12, 12), float32)
+    o = operands(rank, a, tensor((16, 16))[:, :12], out=whole)
+    assert o.out_dtype == "fp32" and o._out_views[0].address == whole.data_ptr()
+    o = operands(rank, a, tensor((16, 16))[:, :10], out=whole[:, :10])
+    assert o._out_views[0].address != whole.data_ptr(), "what lies beside it is in the last 16 bytes of a row"
+    gathered = o.new_like_a("the gathered rows", 12)
+    assert gathered.shape == (12, 16) and str(gathered.dtype) == "torch.bfloat16"
+
+
 def test_the_call_runs_on_the_current_stream_or_the_one_given(torch: Any, rank: GpuRank) -> None:
     a, b = tensor((6, 16)), tensor((16, 24))
     ran = Ran(operands(rank, a, b), rank)

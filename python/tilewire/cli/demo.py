@@ -50,7 +50,7 @@ def demo(
     ),
 ) -> None:
     """Run the operations on an embedded cluster, check every element, show a table and write a timeline. Without -n
-    and --nodes the cluster has 2 nodes of 2 ranks. Where there is a GPU that ranks can share, as many ranks of one node
+    and --nodes the cluster has 2 nodes of 2 ranks. Where there is a GPU that ranks can share, as many nodes and ranks
     run on it what a GPU can."""
     console = make_console()
     try:
@@ -66,7 +66,7 @@ def demo(
             ok = _show(Path(folder), sum(counts), out, parts, console)
         if parts.gpu is not None:
             try:
-                ok = _run_on_gpu(parts.gpu, sum(counts), console) and ok
+                ok = _run_on_gpu(counts, parts, console) and ok
             except Unavailable as error:
                 parts.left_out.append(f"left out: ranks on the GPU. {error}")
         _say(parts.left_out, console)
@@ -103,40 +103,48 @@ def _say(lines: list[str], console: Console) -> None:
 
 def _run_ranks(counts: list[int], folder: Path, parts: Parts, console: Console) -> int:
     from tilewire.demo_progress import show_progress
-    from tilewire.demo_rank import WITHOUT_ENCODER
 
-    command = [sys.executable, "-m", RANK_MODULE, str(folder), *([] if parts.encoder else [WITHOUT_ENCODER])]
-    where = f"{len(counts)} node{'s' * (len(counts) > 1)}"
-    with show_progress(console, f"starting {sum(counts)} ranks on {where}") as output:
-        return launch(Launch(command, counts, _environment(sum(counts))), output)
+    network = {name: value for name, value in NETWORK.items() if not os.environ.get(name)}
+    with show_progress(console, f"starting {_ranks_on(counts)}") as output:
+        return launch(Launch(_command(folder, parts), counts, {**_threads(counts), **network}), output)
 
 
-def _run_on_gpu(gpu: Gpu, ranks: int, console: Console) -> bool:
-    """The cases that GPU ranks can run, on ranks of one node that share the GPU."""
+def _run_on_gpu(counts: list[int], parts: Parts, console: Console) -> bool:
+    """What GPU ranks can run, on nodes that share the GPU: a virtual cluster."""
     from tilewire.demo import read_results
     from tilewire.demo_progress import show_progress
     from tilewire.demo_rank import ON_GPU
     from tilewire.demo_report import print_summary, verdict_of
-    from tilewire.gpu.demo_machine import sharing
 
-    with tempfile.TemporaryDirectory(prefix="tilewire-demo-") as folder, sharing(gpu, ranks) as environment:
-        command = [sys.executable, "-m", RANK_MODULE, folder, ON_GPU]
-        with show_progress(console, f"starting {ranks} ranks on {gpu.name}") as output:
-            code = launch(Launch(command, [ranks], {**_environment(ranks), **environment}), output)
+    assert parts.gpu is not None
+    name = parts.gpu.name
+    with tempfile.TemporaryDirectory(prefix="tilewire-demo-") as folder:
+        plan = Launch([*_command(Path(folder), parts), ON_GPU], counts, _threads(counts), virtual=True)
+        with show_progress(console, f"starting {_ranks_on(counts)}, which share {name}") as output:
+            code = launch(plan, output)
         if code:
             fail("a rank on the GPU failed; see its output above", code)
-        summary = read_results(Path(folder), ranks)
-    console.print(f"on {gpu.name}, shared by {ranks} ranks of one node:", highlight=False, markup=False)
+        summary = read_results(Path(folder), sum(counts))
+    console.print(f"on {name}, shared by {_ranks_on(counts)}:", highlight=False, markup=False)
     print_summary(summary, console)
     console.print(verdict_of(summary), highlight=False)
     return summary.ok
 
 
-def _environment(ranks: int) -> dict[str, str]:
-    """The network, unless the caller has chosen one, and numpy's threads: all ranks together use every core once."""
-    count = str(max(1, (os.cpu_count() or 1) // ranks))
-    network = {name: value for name, value in NETWORK.items() if not os.environ.get(name)}
-    return {"OPENBLAS_NUM_THREADS": count, "OMP_NUM_THREADS": count, **network}
+def _command(folder: Path, parts: Parts) -> list[str]:
+    from tilewire.demo_rank import WITHOUT_ENCODER
+
+    return [sys.executable, "-m", RANK_MODULE, str(folder), *([] if parts.encoder else [WITHOUT_ENCODER])]
+
+
+def _ranks_on(counts: list[int]) -> str:
+    return f"{sum(counts)} ranks on {len(counts)} node{'s' * (len(counts) > 1)}"
+
+
+def _threads(counts: list[int]) -> dict[str, str]:
+    """Numpy's: all ranks together use every core once."""
+    count = str(max(1, (os.cpu_count() or 1) // sum(counts)))
+    return {"OPENBLAS_NUM_THREADS": count, "OMP_NUM_THREADS": count}
 
 
 def _show(folder: Path, world_size: int, out: Path, parts: Parts, console: Console) -> bool:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import ml_dtypes
@@ -14,7 +12,7 @@ import numpy as np
 import tilewire as tw
 from tilewire.demo_cases import CallStats
 from tilewire.gpu.driver import KERNEL_CAPABILITY, KERNEL_GPUS, NEEDS_CUDA, Gpu, NoDriver, gpus
-from tilewire.gpu.mps import find_control, private_daemon, shares
+from tilewire.gpu.mps import find_control
 
 
 def find_gpu() -> tuple[Gpu | None, str]:
@@ -37,14 +35,6 @@ def find_gpu() -> tuple[Gpu | None, str]:
     if find_control() is None:
         return None, "there is no nvidia-cuda-mps-control, by which ranks share a GPU"
     return gpu, ""
-
-
-@contextmanager
-def sharing(gpu: Gpu, ranks: int) -> Iterator[dict[str, str]]:
-    """The variables of ranks that share the first GPU, under an MPS daemon of their own. Raises `Unavailable`."""
-    with private_daemon(ranks) as variables:
-        sms = str(shares(gpu.sms, ranks))
-        yield {**variables, "TILEWIRE_DEVICE": "cuda", "TILEWIRE_CUDA_DEVICE": "0", "TILEWIRE_SMS": sms}
 
 
 class GpuMachine:

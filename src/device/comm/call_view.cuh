@@ -49,6 +49,10 @@ class CallSpace {
   TILEWIRE_DEVICE uint64_t* abort_word(Rank r) const {
     return reinterpret_cast<uint64_t*>(view_.arenas[r.value] + ControlPage::kAbort);
   }
+  // By a whole warp.
+  TILEWIRE_DEVICE bool is_aborted() const {
+    return __any_sync(0xffffffff, ptx::load_relaxed_sys(view_.limits.abort_word) != 0) != 0;
+  }
   // See publish() of sync/wait.cuh.
   TILEWIRE_DEVICE void publish(const Publish& p) const { tilewire::publish(word(p.to, p.word), epoch_); }
   TILEWIRE_DEVICE TraceLane trace(TracePlace place) const { return {view_.trace, place}; }

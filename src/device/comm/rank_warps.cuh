@@ -33,9 +33,11 @@ class TileTrace {
   int32_t role_;
 };
 
-// The send role, by a whole warp. `note_of(w)`: what the trace says of data that w moves.
+// The send role, by a whole warp. `note_of(w)`: what the trace says of data that w moves. Behind a kernel that has given
+// up nothing is sent: the epoch is still the same, and the proxy may have had all of it.
 template <class Role, class NoteOf>
 TILEWIRE_DEVICE void run_send(const CallSpace& space, const Role& role, int32_t number, const NoteOf& note_of) {
+  if (space.is_aborted()) return;
   CallGate gate(space, number, kRankPauseNs);
   CommandPoster ring(space, Ring::send);
   run_commands(space, gate, ring, role, [&](const typename Role::Work& w) {

@@ -36,6 +36,9 @@ TILEWIRE_DEVICE void store_shared(uint32_t address, uint32_t value) {
 TILEWIRE_DEVICE void store_shared_float(uint32_t address, float value) {
   asm volatile("st.volatile.shared::cta.f32 [%0], %1;" ::"r"(address), "f"(value) : "memory");
 }
+TILEWIRE_DEVICE void store_shared_pair(uint32_t address, uint32_t first, uint32_t second) {
+  asm volatile("st.volatile.shared::cta.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(first), "r"(second) : "memory");
+}
 TILEWIRE_DEVICE float2 load_shared_pair(uint32_t address) {
   float2 pair;
   asm volatile("ld.volatile.shared::cta.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(address) : "memory");

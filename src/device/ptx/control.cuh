@@ -34,6 +34,13 @@ TILEWIRE_DEVICE void raise_registers() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
+// threadIdx.x, read where it stands: nothing that follows from it is kept in registers from before.
+TILEWIRE_DEVICE uint32_t thread_anew() {
+  uint32_t thread;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  return thread;
+}
+
 // Nanoseconds; the same clock on all SMs of a GPU, in coarse steps.
 TILEWIRE_DEVICE uint64_t global_timer_ns() {
   uint64_t now_ns;

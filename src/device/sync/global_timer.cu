@@ -10,26 +10,38 @@ namespace {
 
 __global__ void note_time(uint64_t* to) { *to = ptx::global_timer_ns(); }
 
-struct StreamEnd {
-  void operator()(cudaStream_t stream) const { cudaStreamDestroy(stream); }
-};
-struct PinnedEnd {
-  void operator()(uint64_t* memory) const { cudaFreeHost(memory); }
+// A stream and pinned memory.
+class GlobalClock {
+ public:
+  GlobalClock() {
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream for the timer");
+    const cudaError_t result = cudaHostAlloc(reinterpret_cast<void**>(&noted_), sizeof(*noted_), cudaHostAllocDefault);
+    if (result != cudaSuccess) cudaStreamDestroy(stream_);
+    check_cuda(result, "making memory for the timer");
+  }
+  ~GlobalClock() {
+    cudaFreeHost(noted_);
+    cudaStreamDestroy(stream_);
+  }
+  GlobalClock(const GlobalClock&) = delete;
+  GlobalClock& operator=(const GlobalClock&) = delete;
+
+  uint64_t read() const {
+    note_time<<<1, 1, 0, stream_>>>(noted_);
+    check_cuda(cudaGetLastError(), "reading the global timer");
+    check_cuda(cudaStreamSynchronize(stream_), "reading the global timer");
+    return *noted_;
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  uint64_t* noted_ = nullptr;
 };
 
 }  // namespace
 
-uint64_t read_global_timer() {
-  cudaStream_t stream = nullptr;
-  check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "making a stream for the timer");
-  const std::unique_ptr<CUstream_st, StreamEnd> own_stream(stream);
-  void* memory = nullptr;
-  check_cuda(cudaHostAlloc(&memory, sizeof(uint64_t), cudaHostAllocDefault), "making memory for the timer");
-  const std::unique_ptr<uint64_t, PinnedEnd> noted(static_cast<uint64_t*>(memory));
-  note_time<<<1, 1, 0, stream>>>(noted.get());
-  check_cuda(cudaGetLastError(), "reading the global timer");
-  check_cuda(cudaStreamSynchronize(stream), "reading the global timer");
-  return *noted;
+GpuClock make_global_clock() {
+  return [clock = std::make_shared<const GlobalClock>()] { return clock->read(); };
 }
 
 }  // namespace tilewire

@@ -6,10 +6,13 @@
 
 namespace tilewire {
 
-// Nanoseconds of the current GPU's global timer, read while the call runs. Throws what CUDA says.
-using GpuTimer = std::function<uint64_t()>;
+// Nanoseconds of a GPU's global timer, read while the call runs and the GPU is the current one. Throws what CUDA says.
+using GpuClock = std::function<uint64_t()>;
+
+// Makes one for the current GPU, with all that reading it needs, so that a look takes no longer than it must.
+using GpuClockMaker = std::function<GpuClock()>;
 
 // The real one (global_timer.cu).
-uint64_t read_global_timer();
+GpuClock make_global_clock();
 
 }  // namespace tilewire

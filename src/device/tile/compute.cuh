@@ -99,8 +99,8 @@ TILEWIRE_DEVICE void compute_tiles(const SharedTiles<typename Config::Form>& sha
     store.stage_addends(epilogue, w, at.col);
     // No loop: its index must be known when registers are given out.
     [&]<int32_t... kBlock>(std::integer_sequence<int32_t, kBlock...>) {
-      (store.store_block(sums[kBlock], &maps.d[w.columns.weight], {at.row + group_row + kBlock * kMmaRows, at.col},
-                         mark),
+      (store.store_block(epilogue, sums[kBlock], &maps.d[w.columns.weight],
+                         {at.row + group_row + kBlock * kMmaRows, at.col}, mark),
        ...);
     }
     (std::make_integer_sequence<int32_t, Plan::kGroupBlocks>{});

@@ -25,16 +25,17 @@ constexpr std::array<FormKernel, kForms.size()> kEntries = {cooperative_128x256_
 void check_shapes(const GemmProblem& p) {
   const int64_t b_cols = p.is_b_n_major ? p.b.cols : p.b.rows, b_depth = p.is_b_n_major ? p.b.rows : p.b.cols;
   if (p.a.cols == b_depth && p.d.rows == p.a.rows && p.d.cols == b_cols && p.a.type == p.b.type &&
-      p.a.type == p.d.type) {
+      p.a.type == p.d.type && p.a.type != DataType::fp32) {
     return;
   }
   const auto text = [](const DeviceMatrix& m) {
     return std::string(to_string(m.type)) + " [" + std::to_string(m.rows) + ", " + std::to_string(m.cols) + "]";
   };
-  throw Error(ErrorKind::invalid_argument, {.what = "the matrices of a GEMM do not fit each other",
-                                            .values = "a " + text(p.a) + ", b " + text(p.b) + ", d " + text(p.d),
-                                            .limit = p.is_b_n_major ? "a [M, K], b [K, N], d [M, N] of one type"
-                                                                    : "a [M, K], b [N, K], d [M, N] of one type"});
+  throw Error(ErrorKind::invalid_argument,
+              {.what = "the matrices of a GEMM do not fit each other",
+               .values = "a " + text(p.a) + ", b " + text(p.b) + ", d " + text(p.d),
+               .limit = p.is_b_n_major ? "a [M, K], b [K, N], d [M, N], all bf16 or all fp16"
+                                       : "a [M, K], b [N, K], d [M, N], all bf16 or all fp16"});
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// The epilogue of a warpgroup: accumulators to 16 bits, through a swizzled box in shared memory, to the output. Two
-// boxes alternate, and a store is not waited for until its box is needed again.
+// The epilogue of a warpgroup: accumulators to the type of the output, through a swizzled box in shared memory, to the
+// output. Two boxes alternate, and a store is not waited for until its box is needed again.
 #pragma once
 
 #include "device/ptx/control.cuh"
@@ -33,9 +33,18 @@ TILEWIRE_DEVICE uint32_t pack_pair(float low, float high) {
   return bits;
 }
 
-// What is added to sums before they are rounded, one value a column: nothing.
+template <class Element>
+using OtherNarrow = std::conditional_t<std::is_same_v<Element, __half>, __nv_bfloat16, __half>;
+
+// What is added to sums before they are rounded, one value a column, and to which type they are: nothing, and that of the
+// operands. kMayAdd, kMayConvert: whether the kernel asks adds() and out(). Where out() is another type something is
+// added always: kNothingAdded where there is nothing.
+constexpr float kNothingAdded = -0.0F;  // which also leaves zeros as they are
+
 struct PlainEpilogue {
   static constexpr bool kMayAdd = false;
+  static constexpr bool kMayConvert = false;
+  TILEWIRE_DEVICE static OutType out() { return OutType::as_operands; }
   template <class Work>
   TILEWIRE_DEVICE bool adds(const Work&) const {
     return false;
@@ -55,7 +64,7 @@ class TileStore {
 
   TILEWIRE_DEVICE TileStore(const SharedTiles<Form>& shared, uint32_t group) : shared_(shared), group_(group) {}
 
-  // Before the blocks of a tile whose first column is `col`. They are read behind the barrier of the first box.
+  // Before the blocks of a tile whose first column is `col`. What is added is read behind the barrier of the first box.
   template <class Work>
   TILEWIRE_DEVICE void stage_addends(const Epilogue& epilogue, const Work& w, int32_t col) {
     if constexpr (Epilogue::kMayAdd) {
@@ -68,13 +77,15 @@ class TileStore {
   }
 
   // One block of 64 rows whose first element belongs at `at`. Past the edges of the output nothing is written. `mark`:
-  // bits that are set in every pair of values.
-  TILEWIRE_DEVICE void store_block(const float (&block)[Form::kCols / 2], const CUtensorMap* map, TileOrigin at,
-                                   uint32_t mark) {
-    if (Epilogue::kMayAdd && adds_) {
-      store_boxes<true>(block, map, at, mark);
+  // bits that are set in every pair of narrow values, and in every wide one.
+  TILEWIRE_DEVICE void store_block(const Epilogue& epilogue, const float (&block)[Form::kCols / 2],
+                                   const CUtensorMap* map, TileOrigin at, uint32_t mark) {
+    if (Epilogue::kMayConvert && epilogue.out() == OutType::fp32) {
+      store_wide_boxes(block, map, at, mark);
+    } else if (Epilogue::kMayAdd && adds_) {
+      store_boxes<true>(block, map, at, mark, epilogue.out() == OutType::other_narrow);
     } else {
-      store_boxes<false>(block, map, at, mark);
+      store_boxes<false>(block, map, at, mark, false);
     }
   }
 
@@ -86,25 +97,41 @@ class TileStore {
  private:
   TILEWIRE_DEVICE static bool is_leader() { return threadIdx.x % kWarpgroupThreads == 0; }
 
-  template <bool kAdds>
-  TILEWIRE_DEVICE void store_boxes(const float (&block)[Form::kCols / 2], const CUtensorMap* map, TileOrigin at,
-                                   uint32_t mark) {
-#pragma unroll
-    for (int32_t i = 0; i < kBoxesPerBlock; ++i) {
-      store_box<kAdds>(&block[i * Form::kBoxCols / 2], map, {at.row, at.col + i * Form::kBoxCols}, mark,
-                       i * Form::kBoxCols);
-    }
-  }
-  template <bool kAdds>
-  TILEWIRE_DEVICE void store_box(const float* values, const CUtensorMap* map, TileOrigin at, uint32_t mark,
-                                 uint32_t tile_col) {
+  // A box that was read by the copy before the last one, for all threads of the group.
+  TILEWIRE_DEVICE uint32_t next_box() {
     const uint32_t box = shared_.box(group_, next_box_);
     next_box_ ^= 1;
     if (is_leader()) ptx::bulk_wait_read<Plan::kBoxes - 1>();
     ptx::named_barrier_sync(kStoreBarrier + group_, kWarpgroupThreads);
+    return box;
+  }
+  TILEWIRE_DEVICE void copy_out(uint32_t box, const CUtensorMap* map, TileOrigin at) const {
+    ptx::fence_async_shared();
+    ptx::named_barrier_sync(kStoreBarrier + group_, kWarpgroupThreads);
+    if (!is_leader()) return;
+    ptx::tma_store(map, box, at.col, at.row);
+    ptx::bulk_commit();
+  }
+  // What pieces of 16 bytes of a line of a box are mixed up by.
+  TILEWIRE_DEVICE static uint32_t swizzle_of(uint32_t row) { return Form::kBoxCols == 64 ? row % 8 : row / 2 % 4; }
+  static constexpr uint32_t kLineBytes = Form::kBoxCols * kElementBytes;
+
+  template <bool kAdds>
+  TILEWIRE_DEVICE void store_boxes(const float (&block)[Form::kCols / 2], const CUtensorMap* map, TileOrigin at,
+                                   uint32_t mark, bool is_other) {
+#pragma unroll
+    for (int32_t i = 0; i < kBoxesPerBlock; ++i) {
+      store_box<kAdds>(&block[i * Form::kBoxCols / 2], map, {at.row, at.col + i * Form::kBoxCols}, mark,
+                       i * Form::kBoxCols, is_other);
+    }
+  }
+  template <bool kAdds>
+  TILEWIRE_DEVICE void store_box(const float* values, const CUtensorMap* map, TileOrigin at, uint32_t mark,
+                                 uint32_t tile_col, bool is_other) {
+    const uint32_t box = next_box();
     const uint32_t lane = threadIdx.x % 32, row = threadIdx.x % kWarpgroupThreads / 32 * 16 + lane % 16;
-    const uint32_t swizzle = Form::kBoxCols == 64 ? row % 8 : row / 2 % 4;
-    const uint32_t line = box + row * Form::kBoxCols * kElementBytes;
+    const uint32_t swizzle = swizzle_of(row);
+    const uint32_t line = box + row * kLineBytes;
 #pragma unroll
     for (uint32_t i = 0; i < Form::kBoxCols / 16; ++i) {
       float v[8];  // two columns of every eight, in two rows
@@ -115,15 +142,47 @@ class TileStore {
         add(col, v[0], v[1], v[2], v[3]);
         add(col + 8, v[4], v[5], v[6], v[7]);
       }
-      ptx::stmatrix_x4(line + ((2 * i + lane / 16) ^ swizzle) * 16, pack(v[0], v[1]) | mark, pack(v[2], v[3]) | mark,
-                       pack(v[4], v[5]) | mark, pack(v[6], v[7]) | mark);
+      ptx::stmatrix_x4(line + ((2 * i + lane / 16) ^ swizzle) * 16, pack<kAdds>(v[0], v[1], is_other) | mark,
+                       pack<kAdds>(v[2], v[3], is_other) | mark, pack<kAdds>(v[4], v[5], is_other) | mark,
+                       pack<kAdds>(v[6], v[7], is_other) | mark);
     }
-    ptx::fence_async_shared();
-    ptx::named_barrier_sync(kStoreBarrier + group_, kWarpgroupThreads);
-    if (is_leader()) {
-      ptx::tma_store(map, box, at.col, at.row);
-      ptx::bulk_commit();
+    copy_out(box, map, at);
+  }
+
+  TILEWIRE_DEVICE void store_wide_boxes(const float (&block)[Form::kCols / 2], const CUtensorMap* map, TileOrigin at,
+                                        uint32_t mark) {
+    constexpr int32_t kWideCols = Form::kBoxCols / 2;
+#pragma unroll
+    for (int32_t i = 0; i < 2 * kBoxesPerBlock; ++i) {
+      store_wide_box(&block[i * kWideCols / 2], map, {at.row, at.col + i * kWideCols}, mark, i * kWideCols);
     }
+  }
+  // Pairs of columns as the threads have them: of every eight, in rows that are eight apart. Where a thread is it finds
+  // out for each box, which leaves the registers to the sums.
+  TILEWIRE_DEVICE void store_wide_box(const float* values, const CUtensorMap* map, TileOrigin at, uint32_t mark,
+                                      uint32_t tile_col) {
+    const uint32_t box = next_box();
+    const uint32_t thread = ptx::thread_anew();
+    const uint32_t lane = thread % 32, row = thread % kWarpgroupThreads / 32 * 16 + lane / 4;
+    const uint32_t first = box + row * kLineBytes + ((lane % 4 / 2) ^ swizzle_of(row)) * 16 + lane % 2 * 8;
+#pragma unroll
+    for (uint32_t i = 0; i < Form::kBoxCols / 16; ++i) {
+      float v[4];
+#pragma unroll
+      for (int32_t j = 0; j < 4; ++j) v[j] = values[4 * i + j];
+      add(tile_col + 8 * i + lane % 4 * 2, v[0], v[1], v[2], v[3]);
+      const uint32_t to = first ^ (32 * i);  // two pieces on, mixed up
+      ptx::store_shared_pair(to, __float_as_uint(v[0]) | mark, __float_as_uint(v[1]) | mark);
+      ptx::store_shared_pair(to + 8 * kLineBytes, __float_as_uint(v[2]) | mark, __float_as_uint(v[3]) | mark);
+    }
+    copy_out(box, map, at);
+  }
+  template <bool kMayBeOther>
+  TILEWIRE_DEVICE static uint32_t pack(float low, float high, bool is_other) {
+    using Element = typename Config::Element;
+    const uint32_t bits = pack_pair<Element>(low, high);
+    if constexpr (!kMayBeOther || !Epilogue::kMayConvert) return bits;
+    return is_other ? pack_pair<OtherNarrow<Element>>(low, high) : bits;
   }
   // To values of column `col` of the tile and of the one behind it, in two rows.
   TILEWIRE_DEVICE void add(uint32_t col, float& low, float& high, float& low_too, float& high_too) const {
@@ -133,7 +192,6 @@ class TileStore {
     low_too += addends.x;
     high_too += addends.y;
   }
-  TILEWIRE_DEVICE static uint32_t pack(float low, float high) { return pack_pair<typename Config::Element>(low, high); }
 
   const SharedTiles<Form>& shared_;
   uint32_t group_;

@@ -30,13 +30,17 @@ Encode find_encoder() {
   return reinterpret_cast<Encode>(function);
 }
 
+CUtensorMapDataType element_type(DataType type) {
+  if (type == DataType::fp32) return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  return type == DataType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+}
+
 }  // namespace
 
 void check_copyable(const char* name, const DeviceMatrix& m) {
   const auto fail = [&](const std::string& what, const std::string& values, const std::string& limit) {
     throw Error(ErrorKind::invalid_argument, {.what = std::string(name) + what, .values = values, .limit = limit});
   };
-  if (m.type == DataType::fp32) fail(" has elements of 32 bits", to_string(m.type), "bf16 or fp16");
   if (m.rows < 1 || m.cols < 1 || m.rows >= kMaxExtent || m.cols >= kMaxExtent) {
     fail(" has a size that a tensor map cannot have",
          "rows = " + std::to_string(m.rows) + ", cols = " + std::to_string(m.cols), "1 to 2^31 - 1");
@@ -58,12 +62,12 @@ CUtensorMap encode_tensor_map(const char* name, const DeviceMatrix& matrix, Tens
   const cuuint64_t pitch[1] = {static_cast<cuuint64_t>(matrix.pitch_bytes)};
   const cuuint32_t size[2] = {static_cast<cuuint32_t>(box.cols), static_cast<cuuint32_t>(box.rows)};
   const cuuint32_t stride[2] = {1, 1};
-  const auto type = matrix.type == DataType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  const auto swizzle = box.cols == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
+  const auto swizzle =
+      box.cols * size_bytes(matrix.type) == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
   CUtensorMap map;
-  const CUresult result =
-      encode(&map, type, 2, const_cast<void*>(matrix.data), extent, pitch, size, stride, CU_TENSOR_MAP_INTERLEAVE_NONE,
-             swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encode(&map, element_type(matrix.type), 2, const_cast<void*>(matrix.data), extent, pitch,
+                                 size, stride, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw Error(ErrorKind::internal,
                 {.what = std::string("the driver refused the tensor map of ") + name,

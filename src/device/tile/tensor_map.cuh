@@ -8,7 +8,7 @@
 
 namespace tilewire {
 
-// Row-major, 16-bit elements. `data` is 16-byte aligned and the pitch a multiple of 16 bytes; `rows` and `cols` are
+// Row-major. `data` is 16-byte aligned and the pitch a multiple of 16 bytes; `rows` and `cols` are
 // free below 2^31.
 struct DeviceMatrix {
   const void* data = nullptr;
@@ -18,7 +18,7 @@ struct DeviceMatrix {
   DataType type = DataType::bf16;
 };
 
-// The part that one copy moves: at most 256 rows, and 64 or 32 columns, swizzled over their 128 or 64 bytes.
+// The part that one copy moves: at most 256 rows, and columns of 128 or 64 bytes together, swizzled over them.
 struct TensorBox {
   int32_t rows;
   int32_t cols;

@@ -85,6 +85,10 @@ constexpr int32_t kLoaderRegisters = 56;
 constexpr int32_t kComputeRegisters = 224;
 constexpr int32_t kMaxSharedBytes = 232448;
 
+// What results are: of the type of the operands, of the other one of 16 bits, or fp32. A box of the epilogue has half as
+// many columns of fp32.
+enum class OutType : uint8_t { as_operands, other_narrow, fp32 };
+
 // What follows from a form. Shared memory: stages (A, then B) | boxes of the epilogue | barriers | mark | what
 // is added to the columns of a tile, in fp32 | permits | spare.
 template <class Form>

@@ -8,6 +8,7 @@
 #include "executor/matrix_checks.h"
 #include "ops/ag_gemm/device_entries.h"
 #include "ops/ag_gemm/device_parameters.cuh"
+#include "ops/ag_gemm/gathered_copy.cuh"
 
 #include <tilewire/error.h>
 
@@ -20,6 +21,7 @@ namespace tilewire::ag_gemm {
 namespace {
 
 constexpr int32_t kRankWarps = 3;  // CTAs that have one: see kernel.cuh
+constexpr int64_t kNothingBytes = 16;
 
 constexpr std::array kEntries = {
     FormEntry{kFusedForms[0], fused_cooperative_128x256},
@@ -39,10 +41,7 @@ const FormEntry& entry_of(const PlanChoice& choice) {
 }
 
 void check_problem(const Problem& p, const FusedPlan& plan) {
-  if (p.k < 1) refuse("k is 0", "", "K = 0 needs no kernel: the result is the bias or zeros");
   if (p.dtype == DataType::fp32) refuse("a has elements of 32 bits", "fp32", "bf16 or fp16");
-  if (p.out_dtype != p.dtype) refuse("out has another dtype than a", to_string(p.out_dtype), to_string(p.dtype));
-  if (p.wants_gathered) refuse("the gathered rows are not copied by a kernel", "", "use FusedKernel::gathered()");
   if (static_cast<int64_t>(p.cols.size()) > ColumnMap::kMaxWeights) {
     refuse("there are too many weights", std::to_string(p.cols.size()), std::to_string(ColumnMap::kMaxWeights));
   }
@@ -54,10 +53,22 @@ void check_count(const char* name, size_t count, size_t weights) {
   refuse(std::string("there must be one ") + name + " for each weight", std::to_string(count), std::to_string(weights));
 }
 
+OutType out_type(const Problem& problem) {
+  if (problem.out_dtype == DataType::fp32) return OutType::fp32;
+  return problem.out_dtype == problem.dtype ? OutType::as_operands : OutType::other_narrow;
+}
+
+// The gathered rows are copied behind the kernel: none of its tiles stands for them.
+Problem without_gathered(Problem problem) {
+  problem.wants_gathered = false;
+  return problem;
+}
+
 }  // namespace
 
 struct FusedKernel::State {
   Problem problem;
+  bool wants_gathered;
   FusedPlan plan;
   const FormEntry* entry;
   const void* kernel = nullptr;
@@ -67,16 +78,18 @@ struct FusedKernel::State {
   DeviceTables device;
   Schedule schedule;  // tables on the device; epoch 0
   CallView call;
+  std::byte* zeros = nullptr;  // on the device
   CUtensorMap gathered[2] = {};
   int32_t comm_ctas = 0, ctas = 0;
 
   State(const Problem& p, const FusedPlan& given, const PlanContext& context, const DeviceRank& of, bool n_major)
-      : problem(p),
+      : problem(without_gathered(p)),
+        wants_gathered(p.wants_gathered && p.k > 0 && p.total_rows() > 0),
         plan(given),
         entry(&entry_of(given.choice)),
         is_b_n_major(n_major),
         rank(of),
-        tables(p, given.choice, context),
+        tables(problem, given.choice, context),
         schedule(tables.schedule(0)) {
     const FormNumbers& form = entry->form;
     check_choice(plan.choice, problem, context);
@@ -94,11 +107,11 @@ struct FusedKernel::State {
     prepare_tile_grid(kernel, form, ctas);
     place_tables();
     for (Epoch half = 0; half < 2; ++half) {
-      if (schedule.grid.rows > 0) {
-        gathered[half] =
-            encode_tensor_map("gathered", gathered_at(half), {form.rows / form.cluster_col_tiles, kStageDepth});
-      }
+      if (schedule.grid.rows == 0) continue;
+      gathered[half] = encode_tensor_map("gathered", problem.k > 0 ? gathered_at(half) : nothing(),
+                                         {form.rows / form.cluster_col_tiles, kStageDepth});
     }
+    if (wants_gathered) prepare_gathered_copy();
   }
 
   void place_tables() {
@@ -106,8 +119,14 @@ struct FusedKernel::State {
     device.place(schedule.chunks.row_begin, ranks + 1);
     device.place(schedule.chunks.chunk_begin, ranks + 1);
     device.place(schedule.row_order, static_cast<size_t>(schedule.grid.row_blocks));
+    device.place_zeroed(zeros, kNothingBytes);
     place_call(device, rank, ctas, schedule.frame, call);
     device.upload();
+  }
+
+  // The operand of a K of 0: all that lies beside its one row is read as zeros, as the row is.
+  DeviceMatrix nothing() const {
+    return {zeros, 1, kNothingBytes / size_bytes(problem.dtype), kNothingBytes, problem.dtype};
   }
 
   DeviceMatrix gathered_at(Epoch epoch) const {
@@ -118,14 +137,27 @@ struct FusedKernel::State {
 
   // Maps that are never used are prefetched all the same.
   CUtensorMap input_map(const DeviceMatrix& a) const {
-    if (a.rows == 0 || schedule.grid.rows == 0) return gathered[0];
+    if (a.rows == 0 || problem.k == 0 || schedule.grid.rows == 0) return gathered[0];
     return encode_tensor_map("a", a, {entry->form.rows / entry->form.cluster_col_tiles, kStageDepth});
+  }
+
+  GatheredCopy gathered_copy(const FusedOperands& o) const {
+    return {.gathered = {gathered_at(0), gathered_at(1)},
+            .input = o.a,
+            .first_own_row = tables.schedule(0).chunks.row_begin[schedule.me().value],
+            .to = static_cast<std::byte*>(const_cast<void*>(o.gathered.data)),
+            .to_pitch_bytes = o.gathered.pitch_bytes,
+            .state = call.state,
+            .abort_word = call.limits.abort_word};
   }
 
   void check(const FusedOperands& o) const {
     const size_t weights = problem.cols.size();
     check_operand(kCallName, "a", o.a,
                   {problem.rows[static_cast<size_t>(schedule.me().value)], problem.k, problem.dtype});
+    if (wants_gathered) {
+      check_operand(kCallName, "gathered", o.gathered, {schedule.grid.rows, problem.k, problem.dtype});
+    }
     check_count("b", o.b.size(), weights);
     check_count("out", o.out.size(), weights);
     if (!o.bias.empty()) check_count("bias", o.bias.size(), weights);
@@ -141,7 +173,7 @@ struct FusedKernel::State {
                       out = argument_name("out", w, problem.cols.size());
     check_operand(kCallName, b, o.b[w],
                   {is_b_n_major ? problem.k : cols, is_b_n_major ? cols : problem.k, problem.dtype});
-    check_operand(kCallName, out, o.out[w], {schedule.grid.rows, cols, problem.dtype});
+    check_operand(kCallName, out, o.out[w], {schedule.grid.rows, cols, problem.out_dtype});
     if (!o.bias.empty()) to.bias.data[w] = o.bias[w];
     if (schedule.grid.rows == 0) return;
     if (cols == 0) {  // never used, but maps are prefetched
@@ -149,8 +181,10 @@ struct FusedKernel::State {
       return;
     }
     const int32_t b_rows = is_b_n_major ? kStageDepth : form.cols;
-    to.b[w] = encode_tensor_map(b.c_str(), o.b[w], {b_rows / form.cluster_row_tiles, kStageDepth});
-    to.d[w] = encode_tensor_map(out.c_str(), o.out[w], {kMmaRows, form.box_cols});
+    to.b[w] = encode_tensor_map(b.c_str(), problem.k > 0 ? o.b[w] : nothing(),
+                                {b_rows / form.cluster_row_tiles, kStageDepth});
+    const int32_t box_cols = problem.out_dtype == DataType::fp32 ? form.box_cols / 2 : form.box_cols;
+    to.d[w] = encode_tensor_map(out.c_str(), o.out[w], {kMmaRows, box_cols});
   }
 };
 
@@ -168,11 +202,12 @@ FusedParameters FusedKernel::parameters(uint64_t agreed_hash, const FusedOperand
   std::copy(std::begin(s.gathered), std::end(s.gathered), p.gathered);
   for (size_t w = 0; w < s.problem.cols.size(); ++w) s.place_weight(p, operands, w);
   p.bias.is_fp32 = operands.bias_type == DataType::fp32;
+  p.out = out_type(s.problem);
   p.schedule = s.schedule;
   p.call = s.call;
   name_call(p.call, agreed_hash, s.rank);
   p.shard = {static_cast<const std::byte*>(operands.a.data), operands.a.pitch_bytes};
-  p.stages_per_tile = static_cast<int32_t>(div_up(s.problem.k, kStageDepth));
+  p.stages_per_tile = static_cast<int32_t>(div_up(std::max<int64_t>(s.problem.k, 1), kStageDepth));
   p.comm_ctas = s.comm_ctas;
   p.pace_clocks = s.plan.pace_clocks;
   p.input = s.input_map(operands.a);
@@ -186,6 +221,11 @@ void FusedKernel::launch(FusedParameters& parameters, cudaStream_t stream) const
 void FusedKernel::launch(uint64_t agreed_hash, const FusedOperands& operands, cudaStream_t stream) const {
   FusedParameters parameters = this->parameters(agreed_hash, operands);
   launch(parameters, stream);
+  copy_gathered(operands, stream);
+}
+
+void FusedKernel::copy_gathered(const FusedOperands& operands, cudaStream_t stream) const {
+  if (state_->wants_gathered) launch_gathered_copy(state_->gathered_copy(operands), state_->ctas, stream);
 }
 
 DeviceMatrix FusedKernel::gathered(Epoch epoch) const { return state_->gathered_at(epoch); }

@@ -21,9 +21,10 @@ struct FusedParameters;  // ops/ag_gemm/device_parameters.cuh
 // The caller's matrices of one call, in device memory, of the problem's dtype. Pitches are multiples of 16 bytes and
 // addresses 16-byte aligned. Rows are read up to the next 16 bytes (a) and written up to them (out).
 struct FusedOperands {
-  DeviceMatrix a;                       // [own rows, K]
-  std::span<const DeviceMatrix> b;      // one a weight: [K, N_w], or [N_w, K] without is_b_n_major
-  std::span<const DeviceMatrix> out;    // [total rows, N_w]
+  DeviceMatrix a;                     // [own rows, K]
+  std::span<const DeviceMatrix> b;    // one a weight: [K, N_w], or [N_w, K] without is_b_n_major
+  std::span<const DeviceMatrix> out;  // [total rows, N_w], of the problem's out_dtype
+  DeviceMatrix gathered = {};  // [total rows, K], where the problem wants the gathered rows; only they are written
   std::span<const void* const> bias;    // [N_w] each, null: none; empty: none at all
   DataType bias_type = DataType::fp32;  // fp32, or the dtype of the problem
 };
@@ -31,7 +32,8 @@ struct FusedOperands {
 class FusedKernel {
  public:
   // On the current device. Does all that is slow: tables into device memory, loading of the kernel, its attributes.
-  // Throws Error(invalid_argument) naming what the kernel cannot do (K of 0, fp32, an output of another dtype), Error(resource) when the grid does not fit the GPU.
+  // Throws Error(invalid_argument) naming what the kernel cannot do (operands in fp32), Error(resource) when the grid
+  // does not fit the GPU.
   FusedKernel(const Problem& problem, const FusedPlan& plan, const PlanContext& context, const DeviceRank& rank,
               bool is_b_n_major);
   ~FusedKernel();
@@ -44,9 +46,10 @@ class FusedKernel {
   // Error(internal) when the launch fails. Any thread, one at a time; the device of the constructor must be current.
   void launch(uint64_t agreed_hash, const FusedOperands& operands, cudaStream_t stream) const;
 
-  // The two halves of launch(), for tests that change what the kernel is given.
+  // The parts of launch(), for tests that change what the kernel is given.
   FusedParameters parameters(uint64_t agreed_hash, const FusedOperands& operands) const;
   void launch(FusedParameters& parameters, cudaStream_t stream) const;
+  void copy_gathered(const FusedOperands& operands, cudaStream_t stream) const;  // where the problem wants them
 
   // The gathered rows of call `epoch`, pitch as in the arena; valid until call epoch + 2 begins anywhere. With
   // own_in_place only some of the own rows are among them.

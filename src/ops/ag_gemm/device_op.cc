@@ -26,9 +26,9 @@ namespace {
 
 void check_types(const Arguments& arguments) {
   const DataType type = arguments.a.dtype;
-  if (type == DataType::fp32) refuse("a has elements of 32 bits", "fp32", "bf16 or fp16 on a GPU");
-  if (arguments.out_dtype != type) {
-    refuse("out has another dtype than a", to_string(arguments.out_dtype), fmt::format("{} on a GPU", to_string(type)));
+  if (type == DataType::fp32) {
+    refuse("a has elements of 32 bits", "fp32", "bf16 or fp16 on a GPU",
+           "convert a and b; sums are kept in fp32 all the same, and an out_dtype of fp32 gives them unrounded");
   }
   if (!arguments.bias.empty() && arguments.bias_dtype != DataType::fp32 && arguments.bias_dtype != type) {
     refuse("bias has a dtype of its own", to_string(arguments.bias_dtype),
@@ -45,8 +45,6 @@ KernelNames DeviceOp::names() {
 void DeviceOp::check(const Arguments& arguments, const Session&) {
   check_types(arguments);
   if (arguments.stand_in) refuse("a kernel has no stand-in", "", "CPU ranks");
-  if (arguments.wants_gathered) refuse("the gathered rows are no result of a kernel", "return_gathered", "CPU ranks");
-  if (arguments.a.cols == 0) refuse("k is 0", "", "K = 0 needs no kernel: the result is the bias or zeros");
   check_device_operands(kCallName, arguments.a, arguments.b);
 }
 
@@ -70,6 +68,7 @@ void DeviceOp::check_operands(const Op::Operands& operands) {
   for (size_t w = 0; w < operands.out.size(); ++w) {
     check_stored(argument_name("out", w, operands.out.size()), rows_of(operands.out[w]));
   }
+  check_stored("gathered", rows_of(operands.gathered));
 }
 
 std::shared_ptr<DeviceOp::Kernel> DeviceOp::make_kernel(const Problem& problem, const Plan& plan,
@@ -91,10 +90,14 @@ void DeviceOp::launch(const Kernel& kernel, uint64_t agreed_hash, const Op::Oper
     b.push_back(as_stored(kCallName, argument_name("b", w, operands.b.size()), operands.b[w]));
     out.push_back(rows_of(operands.out[w]));
   }
-  kernel.fused.launch(
-      agreed_hash,
-      {.a = rows_of(operands.a), .b = b, .out = out, .bias = operands.bias, .bias_type = operands.bias_dtype},
-      static_cast<cudaStream_t>(stream));
+  kernel.fused.launch(agreed_hash,
+                      {.a = rows_of(operands.a),
+                       .b = b,
+                       .out = out,
+                       .gathered = rows_of(operands.gathered),
+                       .bias = operands.bias,
+                       .bias_type = operands.bias_dtype},
+                      static_cast<cudaStream_t>(stream));
 }
 
 }  // namespace tilewire::ag_gemm

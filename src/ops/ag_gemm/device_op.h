@@ -1,8 +1,7 @@
 // AllGather+GEMM on GPU ranks, described for executor/device_call.h. No CUDA header is needed to use this one.
 //
-// What a kernel cannot do and is refused by name: fp32, results of another dtype than a, gathered rows as a result,
-// K = 0, rows or columns that the copy engine cannot follow (contiguous, addresses and pitches of 16 bytes), weights of
-// one call that are stored in different orders.
+// What a kernel cannot do and is refused by name: operands in fp32, rows or columns that the copy engine cannot follow
+// (contiguous, addresses and pitches of 16 bytes), weights of one call that are stored in different orders.
 #pragma once
 
 #include <cstdint>

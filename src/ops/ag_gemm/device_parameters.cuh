@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/comm/call_view.cuh"
+#include "device/tile/tile_form.h"
 #include "ops/ag_gemm/schedule.h"
 
 #include <cuda.h>
@@ -18,7 +19,7 @@ struct DeviceShard {
 
 struct DeviceBias {
   const void* data[ColumnMap::kMaxWeights] = {};  // one value a column, null: none
-  bool is_fp32 = false;                           // else of the type of the output
+  bool is_fp32 = false;                           // else of the type of the operands
 };
 
 struct FusedParameters {
@@ -30,6 +31,7 @@ struct FusedParameters {
   CallView call;
   DeviceShard shard;
   DeviceBias bias;
+  OutType out = OutType::as_operands;
   int32_t stages_per_tile = 1;
   int32_t comm_ctas = 0;     // those that do not compute; a multiple of the cluster
   uint32_t pace_clocks = 0;  // of each copying warp beside the tiles, from one piece to the next

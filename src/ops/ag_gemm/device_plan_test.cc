@@ -113,9 +113,10 @@ TEST_F(FusedPlanTest, JsonGoesBothWaysAndAGivenPlanIsTaken) {
   EXPECT_NE(text.find("no kernel has such tiles: 256 x 256"), std::string::npos) << text;
 }
 
-TEST_F(FusedPlanTest, WhatHasNoRowsNoColumnsOrNoRanksToWaitForIsPlanned) {
+TEST_F(FusedPlanTest, WhatHasNoRowsNoDepthNoColumnsOrNoRanksToWaitForIsPlanned) {
   EXPECT_GT(make_fused_plan(problem(0, 4096, 4096), context()).predicted_s, 0);
   EXPECT_GT(make_fused_plan(problem(8192, 4096, 0), context()).predicted_s, 0);
+  EXPECT_GT(make_fused_plan(problem(8192, 0, 4096), context()).predicted_s, 0);
   const TopologyTables alone = TopologyTables::from_layout({1});
   PlanContext x = context();
   x.topology = alone.view();

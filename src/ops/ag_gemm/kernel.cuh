@@ -20,12 +20,17 @@ template <class Element>
 class BiasEpilogue {
  public:
   static constexpr bool kMayAdd = true;
+  static constexpr bool kMayConvert = true;
 
-  TILEWIRE_DEVICE BiasEpilogue(const DeviceBias& bias, const ColumnMap& columns) : bias_(bias), columns_(columns) {}
-  TILEWIRE_DEVICE bool adds(const TileWork& w) const { return bias_.data[w.columns.weight] != nullptr; }
+  TILEWIRE_DEVICE BiasEpilogue(const DeviceBias& bias, const ColumnMap& columns, const OutType& out)
+      : bias_(bias), columns_(columns), out_(out) {}
+  TILEWIRE_DEVICE OutType out() const { return out_; }
+  TILEWIRE_DEVICE bool adds(const TileWork& w) const {
+    return bias_.data[w.columns.weight] != nullptr || out_ != OutType::as_operands;
+  }
   TILEWIRE_DEVICE float addend(const TileWork& w, int32_t col) const {
     const void* bias = bias_.data[w.columns.weight];
-    if (col >= columns_.cols[w.columns.weight]) return 0;
+    if (bias == nullptr || col >= columns_.cols[w.columns.weight]) return kNothingAdded;
     return bias_.is_fp32 ? static_cast<const float*>(bias)[col]
                          : static_cast<float>(static_cast<const Element*>(bias)[col]);
   }
@@ -33,6 +38,7 @@ class BiasEpilogue {
  private:
   const DeviceBias& bias_;
   const ColumnMap& columns_;
+  const OutType& out_;
 };
 
 // The warps that speak for a rank; each by a whole warp.
@@ -132,7 +138,7 @@ TILEWIRE_DEVICE void run_compute_cta(const FusedParameters& p, const CallSpace& 
                          p.d,
                          p.schedule.grid.tiles() > 0 ? p.schedule.columns.weights : 0};
   run_gemm_roles<Config>(shared, maps, ComputeRole(p.schedule, worker), CallGate(space, kComputeRole, kTilePauseNs),
-                         p.stages_per_tile, BiasEpilogue<typename Config::Element>(p.bias, p.schedule.columns),
+                         p.stages_per_tile, BiasEpilogue<typename Config::Element>(p.bias, p.schedule.columns, p.out),
                          Beside<Form>(p, space, shared));
 }
 

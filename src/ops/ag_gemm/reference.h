@@ -19,10 +19,10 @@ inline std::vector<double> reference(const ReferenceSize& size, const std::vecto
                                      const std::vector<double>& b, const std::vector<double>& bias) {
   std::vector<double> y(static_cast<size_t>(size.rows * size.n), 0);
   for (int64_t r = 0; r < size.rows; ++r) {
-    for (int64_t c = 0; c < size.n; ++c) {
-      double sum = bias.empty() ? 0 : bias[c];
-      for (int64_t i = 0; i < size.k; ++i) sum += a[r * size.k + i] * b[i * size.n + c];
-      y[r * size.n + c] = sum;
+    double* row = y.data() + r * size.n;
+    for (int64_t c = 0; c < size.n && !bias.empty(); ++c) row[c] = bias[c];
+    for (int64_t i = 0; i < size.k; ++i) {  // row by row of b, which lie one behind the other
+      for (int64_t c = 0; c < size.n; ++c) row[c] += a[r * size.k + i] * b[i * size.n + c];
     }
   }
   return y;

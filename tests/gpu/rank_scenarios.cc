@@ -1,0 +1,109 @@
+#include "rank_scenarios.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "rank_tests.h"
+
+namespace tilewire {
+namespace {
+
+constexpr int32_t kHeldSms = 8;  // by another program
+constexpr uint64_t kHoldLimitNs = 60'000'000'000;
+constexpr std::chrono::milliseconds kLook{10};
+
+void expect_refusal(const Options& options, const std::string& part) {
+  const auto begin = Clock::now();
+  const auto error = error_of([&] { const Joined joined(options); });
+  std::printf("  rank %lld after %.1f ms: %s\n", static_cast<long long>(options.rank), ms_since(begin),
+              error ? error->what() : "no error");
+  expect(error && std::string(error->what()).find(part) != std::string::npos, "the refusal says: " + part);
+}
+
+void await_file(const std::string& path) {
+  while (!std::filesystem::exists(path)) std::this_thread::sleep_for(kLook);
+}
+
+// Has the other program give back what it holds.
+void await_free_sms() {
+  const std::string file = std::getenv(kReleaseFile);
+  std::ofstream(file).put('\n');
+  await_file(file + ".done");
+}
+
+}  // namespace
+
+std::vector<Scenario> scenarios() {
+  return {
+      {.name = "lives of 2", .lives = {test_life, test_next_life}},
+      {.name = "lives of 2, eager", .lives = {test_life}, .loading = "EAGER"},
+      {.name = "lives of 4", .lives = {test_life, test_next_life}, .nodes = {4}},
+      {.name = "lives of 1", .lives = {test_life}, .nodes = {1}},
+      {.name = "mismatch", .lives = {test_mismatch, test_next_life}, .nodes = {3}},
+      {.name = "refused", .lives = {test_refused, test_next_life}, .nodes = {3}},
+      {.name = "absent", .lives = {test_next_life, test_absent}, .nodes = {3}, .last_deadline_s = 0.05},
+      {.name = "nodes 2x2, lives", .lives = {test_life, test_next_life}, .nodes = {2, 2}},
+      {.name = "nodes 2x2, srd", .lives = {test_life}, .nodes = {2, 2}, .personality = "srd"},
+      {.name = "nodes 3+1, lives", .lives = {test_life, test_next_life}, .nodes = {3, 1}},
+      {.name = "nodes 1+2, lives", .lives = {test_life, test_next_life}, .nodes = {1, 2}},
+      {.name = "nodes 2x2, mismatch", .lives = {test_mismatch, test_next_life}, .nodes = {2, 2}},
+      {.name = "nodes 2x2, refused", .lives = {test_refused, test_next_life}, .nodes = {2, 2}},
+      {.name = "nodes 1+2, absent", .lives = {test_next_life, test_absent}, .nodes = {1, 2}, .last_deadline_s = 0.05},
+      {.name = "nodes 2x2, crowded",
+       .lives = {test_next_life, test_next_life},
+       .nodes = {2, 2},
+       .refusal = "came: rank 0",
+       .is_crowded = true},
+      {.name = "without MPS", .lives = {test_next_life}, .refusal = "without MPS", .has_mps = false},
+      {.name = "killed", .lives = {test_killed}, .nodes = {3}, .kills_last_rank = true},
+      {.name = "nodes 1+2, killed", .lives = {test_killed}, .nodes = {1, 2}, .kills_last_rank = true},
+      {.name = "nodes 1+2, wire killed", .lives = {test_wire_killed}, .nodes = {1, 2}, .kills_wire = true}};
+}
+
+// By a roll-call to which one CTA does not come until the file is there.
+int hold_sms() {
+  alarm(kRankLimitS);
+  check_cuda(cudaSetDevice(0), "choosing the GPU");
+  DeviceBuffer<RollCallPage> page(1);
+  page.fill_bytes(0);
+  check_cuda(cudaDeviceSynchronize(), "preparing the page");
+  std::thread holder([&page] {
+    check_cuda(cudaSetDevice(0), "choosing the GPU");
+    hold_roll_call({.page = page.data(), .ctas = kHeldSms, .expected = kHeldSms + 1, .timeout_ns = kHoldLimitNs});
+  });
+  while (page.to_host()[0].present < kHeldSms) std::this_thread::sleep_for(kLook);
+  const std::string file = std::getenv(kReleaseFile);
+  std::ofstream(file + kHeldEnding).put('\n');
+  await_file(file);
+  const uint64_t all = kHeldSms + 1;
+  check_cuda(cudaMemcpy(&page.data()->present, &all, sizeof(all), cudaMemcpyHostToDevice), "ending the roll-call");
+  holder.join();
+  std::ofstream(file + ".done").put('\n');
+  return 0;
+}
+
+int run_rank(const Scenario& scenario, const std::vector<std::string>& ports) {
+  alarm(kRankLimitS);
+  check_cuda(cudaSetDevice(0), "choosing the GPU");
+  for (size_t life = 0; life < scenario.lives.size(); ++life) {
+    Options options = Options::from_environment();
+    if (!ports.empty()) options.rendezvous = "127.0.0.1:" + ports.at(life);
+    options.deadline_s = life + 1 == scenario.lives.size() ? scenario.last_deadline_s : 20;
+    if (scenario.refusal != nullptr && life == 0) {
+      expect_refusal(options, scenario.refusal);
+      if (scenario.is_crowded) await_free_sms();
+      continue;
+    }
+    Joined joined(options);
+    scenario.lives[life](joined);
+    std::fflush(stdout);
+  }
+  return verdict_of_claims();
+}
+
+}  // namespace tilewire

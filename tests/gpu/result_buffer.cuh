@@ -1,0 +1,40 @@
+// A matrix of results in device memory, of any type: its elements as bits.
+#pragma once
+
+#include "coded_values.h"
+#include "device_buffer.cuh"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+namespace tilewire {
+
+class ResultBuffer {
+ public:
+  // Poisoned. One element at least, so that there is an address.
+  ResultBuffer(int64_t rows, int64_t pitch, DataType type)
+      : type_(type), pitch_(pitch), bytes_(std::max<int64_t>(rows * pitch, 1) * size_bytes(type)) {
+    bytes_.fill_bytes(0xff);
+  }
+
+  DataType type() const { return type_; }
+  int64_t pitch() const { return pitch_; }  // in elements
+  std::byte* data() const { return bytes_.data(); }
+  size_t bytes() const { return static_cast<size_t>(bytes_.count()); }
+  void fill_bytes(int value) { bytes_.fill_bytes(value); }
+  std::vector<uint32_t> to_host() const {
+    const std::vector<std::byte> host = bytes_.to_host();
+    const auto width = static_cast<size_t>(size_bytes(type_));
+    std::vector<uint32_t> bits(host.size() / width, 0);
+    for (size_t i = 0; i < bits.size(); ++i) std::memcpy(&bits[i], &host[i * width], width);
+    return bits;
+  }
+
+ private:
+  DataType type_;
+  int64_t pitch_;
+  DeviceBuffer<std::byte> bytes_;
+};
+
+}  // namespace tilewire
