@@ -11,6 +11,7 @@ PAGE = """| case | fault | held by |
 |---|---|---|
 | B01 | words | `src/a_test.cc: Wire.Survives`, `tests/test_b.py: test_it` |
 | B02 | more words | later: needs a network |
+| B03 | words of a GPU | `tests/c.cu: test_words` |
 """
 
 
@@ -18,6 +19,7 @@ def check(root: Path, page: str) -> subprocess.CompletedProcess[str]:
     for folder in ("src", "tests", "docs"):
         (root / folder).mkdir()
     (root / "src/a_test.cc").write_text("TEST_F(Wire, Survives) {\n}\n")
+    (root / "tests/c.cu").write_text("void test_words() {\n  test_rest();\n}\n")
     (root / "tests/test_b.py").write_text("def test_it() -> None:\n    pass\n")
     (root / "docs/cases.md").write_text(page)
     return subprocess.run([sys.executable, str(CHECKER), str(root)], capture_output=True, text=True, check=False)
@@ -34,6 +36,7 @@ def test_right_page_passes(tmp_path: Path) -> None:
         ("Wire.Survives", "Wire.Survive", "no test Wire.Survive"),
         ("src/a_test.cc", "src/b_test.cc", "there is no src/b_test.cc"),
         ("test_it", "test_i", "no test test_i"),
+        ("test_words", "test_rest", "no test test_rest"),
         ("later: needs a network", "", "neither a test nor"),
         ("later: needs a network", "later", "neither a test nor"),
         ("B02", "B01", "B01 has two rows"),

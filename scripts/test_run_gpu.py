@@ -1,5 +1,7 @@
 """run_gpu must keep what each program found, tell which failed, and run nothing without a GPU."""
 
+import importlib.machinery
+import importlib.util
 import json
 import os
 import shutil
@@ -7,10 +9,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).resolve().parent / "run_gpu"
 ROWS = {"rows": [{"bench": "b", "op": "ag_gemm", "shape": "1x1", "ours": 1, "baseline": 2, "ratio": 2.0, "unit": "us"}]}
 TESTS = [f"{name}_gpu_test" for name in ("pipeline", "wait", "gemm", "gated_gemm", "cuda_arena", "ag_gemm")]
-TESTS += ["gpu_ranks_test", "python_gpu"]
+TESTS += ["gpu_ranks_test", "python_gpu test", "python_gpu virtual"]
+SANITIZED = ["pipeline_gpu_test", "ag_gemm_gpu_test"]
 
 
 class Machine:
@@ -25,7 +30,7 @@ class Machine:
         self.script("tests/gpu/python_gpu", "sys.exit(0)")
         self.script("bin/nvidia-smi", f"print('\\n'.join(['NVIDIA Test'] * {gpus}))")
         for name in TESTS:
-            self.script(f"build/{name}", "sys.exit(0)")
+            self.script(f"build/{name.split()[0]}", "sys.exit(0)")
         row = dict(ROWS["rows"][0], baseline_name="x")
         write = (
             f"open(sys.argv[-3], 'w').write(json.dumps({{'rows': [dict({row!r}, shape=' '.join(sys.argv[1:-3]))]}}))"
@@ -85,6 +90,42 @@ def test_op_runs_one_operation_and_the_rows_of_others_stay(tmp_path: Path) -> No
     assert ratios["ag_gemm_gpu_test"] == 0.0
     assert ratios["wait_gpu_test"] == 1.0
     assert len(ratios) == len(TESTS)
+
+
+def test_a_test_that_was_skipped_is_not_said_to_have_passed(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.script("tests/gpu/python_gpu", "sys.exit(77 if sys.argv[1] == 'virtual' else 0)")
+    assert machine.run("test").returncode == 0
+    verdicts = {row["shape"]: row["verdict"] for row in machine.rows("test")}
+    assert verdicts["python_gpu virtual"] == "skipped"
+    assert verdicts["python_gpu test"] == "passed"
+
+
+@pytest.mark.parametrize(
+    ("tests", "status"), [("tests='5' skipped='5'", 77), ("tests='5' skipped='4'", 0), ("tests='0' skipped='0'", 77)]
+)
+def test_python_tests_of_which_none_ran_were_skipped(tests: str, status: int, tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(f"<testsuites><testsuite {tests}/></testsuites>")
+    path = SCRIPT.parents[1] / "tests" / "gpu" / "python_gpu"
+    loader = importlib.machinery.SourceFileLoader("python_gpu", str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("python_gpu", loader))
+    loader.exec_module(module)
+    assert module.status_of(0, report) == status
+    assert module.status_of(1, report) == 1
+
+
+def test_a_sanitizer_that_finds_something_fails_the_run(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.script("bin/compute-sanitizer", "sys.exit(9 * ('racecheck' in sys.argv and '--sanitized' in sys.argv))")
+    done = machine.run("sanitize")
+    assert done.returncode == 1
+    assert "racecheck, ag_gemm_gpu_test ended with 9" in done.stderr
+    assert {row["shape"]: row["ratio"] for row in machine.rows("sanitizer")} == {
+        f"{tool}, {name}": 0.0 if (tool, name) == ("racecheck", "ag_gemm_gpu_test") else 1.0
+        for tool in ("memcheck", "racecheck", "synccheck")
+        for name in SANITIZED
+    }
 
 
 def test_an_unknown_op_is_told(tmp_path: Path) -> None:

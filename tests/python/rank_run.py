@@ -47,12 +47,14 @@ def run_ranks(
     environment: Mapping[str, str] | None = None,
     limit_s: float = 120,
     grace_s: float = 15,
+    virtual: bool = False,
 ) -> Outcome:
-    """Starts the ranks and waits for their end; ends them when it takes longer than `limit_s`."""
+    """Starts the ranks and waits for their end; ends them when it takes longer than `limit_s`. `virtual`: see
+    `tilewire.launcher`."""
     counts = [int(count) for count in layout.split(",")]
     command = [sys.executable, __file__, program, str(folder), *arguments]
     out = io.StringIO()
-    plan = Launch(command, counts, {**FAST_FAILURE, **(environment or {})}, grace_s=grace_s)
+    plan = Launch(command, counts, {**FAST_FAILURE, **(environment or {})}, grace_s=grace_s, virtual=virtual)
     timer = threading.Timer(limit_s, os.kill, (os.getpid(), signal.SIGTERM))
     timer.start()
     begin = time.monotonic()

@@ -8,7 +8,8 @@ import tempfile
 from pathlib import Path
 from statistics import median
 
-from conftest import rank_environment, why_not
+from gpu_places import rank_environment, why_not
+
 from rank_run import run_ranks
 from tilewire.gpu.mps import private_daemon
 

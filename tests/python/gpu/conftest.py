@@ -2,53 +2,32 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_places import MOST_RANKS, SHARED_RUNS, program_environment, rank_environment, why_not
 
-from rank_run import run_ranks
-from tilewire import _core
+from rank_run import Outcome, run_ranks
 from tilewire.errors import Unavailable
-from tilewire.gpu.driver import NoDriver, gpus
-from tilewire.gpu.mps import private_daemon, shares
+from tilewire.gpu.mps import find_control, private_daemon
+from tilewire.virtual_cluster import virtual_layout
 
 RunGpuRanks = Callable[..., list[Any]]
-MOST_RANKS = 3
 
 
-def why_not() -> str:
-    if not _core.has_gpu_ranks():
-        return "this build of tilewire has no CUDA part"
-    if importlib.util.find_spec("torch") is None:
-        return "torch is not installed"
-    try:
-        return "" if gpus() else "CUDA sees no GPU"
-    except NoDriver as error:
-        return f"no GPU: {error}"
-
-
-def rank_environment(ranks: int, mps: dict[str, str]) -> dict[str, str]:
-    """The variables of ranks of one node that share GPU 0."""
-    return {
-        "TILEWIRE_DEVICE": "cuda",
-        "TILEWIRE_CUDA_DEVICE": "0",
-        "TILEWIRE_SMS": str(shares(gpus()[0].sms, ranks)),
-        "TILEWIRE_ARENA_INITIAL_BYTES": "2MiB",
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(Path(__file__).parent), os.environ.get("PYTHONPATH")])),
-        **mps,
-    }
+@pytest.fixture(scope="session", autouse=True)
+def gpu() -> None:
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def mps() -> Iterator[dict[str, str]]:
     """The variables of a client: of the daemon that the environment names, else of a new one."""
-    reason = why_not()
-    if reason:
-        pytest.skip(reason)
     if os.environ.get("CUDA_MPS_PIPE_DIRECTORY"):
         yield {}
         return
@@ -59,16 +38,58 @@ def mps() -> Iterator[dict[str, str]]:
         pytest.skip(f"no MPS daemon: {error}")
 
 
-@pytest.fixture
-def gpu_ranks(mps: dict[str, str], tmp_path: Path) -> RunGpuRanks:
-    """Runs a function of `gpu_programs` on ranks of one node that share GPU 0, and gives what each returned."""
+def run_at(
+    request: pytest.FixtureRequest,
+    folder: Path,
+    place: str,
+    program: str,
+    *arguments: str,
+    environment: dict[str, str] | None = None,
+    **options: Any,
+) -> Outcome:
+    """Runs a function of `gpu_programs`, or MODULE.FUNCTION, on the ranks of a place."""
+    nodes = virtual_layout(place)
+    module, _, function = program.rpartition(".")
+    variables = {**program_environment(), **(environment or {})}
+    if len(nodes) > 1:
+        if os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or find_control() is None:
+            pytest.skip("a virtual cluster has an MPS daemon of its own, which cannot be had here")
+        options["virtual"] = True
+    else:
+        variables |= rank_environment(nodes[0], request.getfixturevalue("mps")) | (environment or {})
+    layout = ",".join(map(str, nodes))
+    return run_ranks(f"{module or 'gpu_programs'}:{function}", folder, layout, arguments, variables, **options)
 
-    def run(program: str, ranks: int, *arguments: str, **options: Any) -> list[Any]:
-        environment = {**rank_environment(ranks, mps), **options.pop("environment", {})}
-        expected_code = options.pop("code", 0)
-        outcome = run_ranks(f"gpu_programs:{program}", tmp_path, str(ranks), arguments, environment, **options)
-        assert outcome.code == expected_code, outcome.output
+
+@pytest.fixture
+def gpu_ranks(request: pytest.FixtureRequest, tmp_path: Path) -> RunGpuRanks:
+    """Runs a program in a launch of its own, and gives what each rank returned."""
+
+    def run(program: str, place: str, *arguments: str, code: int = 0, **options: Any) -> list[Any]:
+        outcome = run_at(request, tmp_path, place, program, *arguments, **options)
+        assert outcome.code == code, outcome.output
         print(outcome.output)
         return outcome.results
 
     return run
+
+
+@pytest.fixture(scope="session")
+def shared_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunGpuRanks:
+    """What each rank returned of a program of SHARED_RUNS."""
+    made: dict[str, Outcome] = {}
+
+    def results(program: str, place: str) -> list[Any]:
+        if place not in made:
+            programs = [name for name, places in SHARED_RUNS.items() if place in places]
+            folder = tmp_path_factory.mktemp(place)
+            made[place] = run_at(request, folder, place, "one_after_the_other", *programs)
+            print(made[place].output)
+        outcome = made[place]
+        assert outcome.code == 0, outcome.output
+        found = [rank[program] for rank in outcome.results]
+        raised = [f"rank {rank}: {one['raised']}" for rank, one in enumerate(found) if "raised" in one]
+        assert not raised, "\n".join(raised)
+        return found
+
+    return results

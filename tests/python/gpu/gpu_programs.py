@@ -2,85 +2,42 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import time
+import traceback
 import warnings
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
+from gpu_coded import BF16, GPU, Coded, Foreign, K, N, to_gpu, to_numpy
 
 import tilewire as tw
 from rank_programs import outcome
-from tilewire.checker import check_matmul
-from tilewire.coded_data import coded_bias, coded_rows, coded_shard, coded_weight
-
-K, N = 256, 320
-BF16 = ml_dtypes.bfloat16
-GPU = torch.device("cuda", 0)
+from tilewire.coded_data import coded_bias
+from tilewire.demo_cases import odd_cases, run_case
+from tilewire.gpu.demo_machine import GpuMachine
 
 
-def to_gpu(array: Any) -> torch.Tensor:
-    """Its values, C-contiguous, on the GPU."""
-    array = np.ascontiguousarray(array)
-    if array.dtype == BF16:
-        return torch.from_numpy(array.view(np.int16)).to(GPU).view(torch.bfloat16)
-    return torch.from_numpy(array).to(GPU)
+def one_after_the_other(*programs: str) -> dict[str, Any]:
+    """What each of them gave, or {"raised": text}: the start of a process takes longer than most.
 
-
-def to_numpy(tensor: Any) -> Any:
-    host = tensor.contiguous().cpu()
-    return host.view(torch.int16).numpy().view(BF16) if host.dtype == torch.bfloat16 else host.numpy()
-
-
-class Coded:
-    """One rank's inputs, in which every element says where it belongs, and what the call has to give."""
-
-    def __init__(
-        self, comm: Any, rows: list[int] | None = None, k: int = K, n: int = N, dtype: Any = BF16, seed: int = 0
-    ) -> None:
-        self.rows = rows or [192] * comm.world_size
-        self.rank, self.k, self.n, self.dtype = comm.rank, k, n, dtype
-        self.set_seed(seed)
-        self.a, self.b = to_gpu(self.host_a), to_gpu(self.host_b)
-
-    def set_seed(self, seed: int) -> None:
-        self.host_a = coded_shard(self.rank, self.rows, self.k, self.dtype, seed)
-        self.host_b = coded_weight(self.k, self.n, self.n * self.rank, self.dtype, seed)
-        self.whole = coded_rows(self.rows, self.k, self.dtype, seed)
-
-    def change(self, seed: int) -> None:
-        """Other values in the same memory, in stream order."""
-        self.set_seed(seed)
-        self.a.copy_(to_gpu(self.host_a))
-        self.b.copy_(to_gpu(self.host_b))
-
-    def wrong(self, y: Any, bias: Any = None, b: Any = None) -> str:
-        """ "" or the worst element of what a call gave."""
-        weight = self.host_b if b is None else b
-        empty = self.whole.shape[0] == 0 or weight.shape[1] == 0
-        if not isinstance(y, torch.Tensor) or y.device != GPU:
-            return f"a {type(y).__name__} on {getattr(y, 'device', None)}"
-        report = check_matmul(to_numpy(y), self.whole, weight, bias=bias, rows=self.rows, allow_empty=empty)
-        return "" if report.ok else str(report)
-
-
-class Foreign:
-    """An array of another library: all that is known of it is DLPack. Notes the streams that it is asked for."""
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        self._tensor = tensor
-        self.streams: list[Any] = []
-
-    def __dlpack__(self, *, stream: Any = None, **options: Any) -> Any:
-        self.streams.append(stream)
-        return self._tensor.__dlpack__(stream=stream, **options)
-
-    def __dlpack_device__(self) -> Any:
-        return self._tensor.__dlpack_device__()
+    A program is a function here, or MODULE.FUNCTION, with its arguments behind colons.
+    """
+    found: dict[str, Any] = {}
+    for program in programs:
+        name, *arguments = program.split(":")
+        module, _, function = name.rpartition(".")
+        begin = time.monotonic()
+        try:
+            found[program] = getattr(importlib.import_module(module or __name__), function)(*arguments)
+        except Exception:
+            found[program] = {"raised": traceback.format_exc()}
+        print(f"{program}: {time.monotonic() - begin:.1f} s", flush=True)
+    return found
 
 
 def values() -> dict[str, str]:
@@ -110,7 +67,11 @@ def values() -> dict[str, str]:
         found["rows exchanged"] = (d := Coded(comm, uneven, seed=3)).wrong(
             tw.all_gather_matmul(d.a, d.b, rows="exchange")
         )
-        found |= _operands(comm) | _lists(comm)
+        alone = Coded(comm, [0] * (comm.world_size - 1) + [9], seed=5)
+        found["rows exchanged, none on most ranks"] = alone.wrong(
+            tw.all_gather_matmul(alone.a, alone.b, rows="exchange")
+        )
+        found |= _operands(comm) | _lists(comm) | _types(comm, uneven) | _gathered(comm, uneven)
         report = comm.last_call
         found["report"] = "" if report.seconds == 0 and "tile_rows" in report.plan_json else str(report)
         comm.synchronize()
@@ -160,6 +121,107 @@ def _operands(comm: Any) -> dict[str, str]:
     found["a in the arena"] = d.wrong(tw.all_gather_matmul(placed, d.b))
     found["arena array"] = "" if comm.empty((3, 4)).shape == (3, 4) else "shape"
     comm.synchronize()
+    return found
+
+
+def _types(comm: Any, uneven: list[int]) -> dict[str, str]:
+    """Results of other dtypes than the inputs."""
+    found: dict[str, str] = {}
+    bias = coded_bias(N)
+    for inputs, results in (
+        (BF16, torch.float32),
+        (np.float16, torch.float32),
+        (BF16, torch.float16),
+        (np.float16, torch.bfloat16),
+    ):
+        name = f"{np.dtype(inputs)} to {results}"
+        d = Coded(comm, uneven, dtype=inputs, seed=9)
+        y = tw.all_gather_matmul(d.a, d.b, rows=d.rows, out_dtype=results)
+        found[name] = d.wrong(y, dtype=results)
+        y = tw.all_gather_matmul(d.a, to_gpu(d.host_b.T).T, rows=d.rows, bias=to_gpu(bias), out_dtype=results)
+        found[f"{name}, bias, [N, K]"] = d.wrong(y, bias=bias, dtype=results)
+        out = torch.full((sum(d.rows), N), torch.nan, dtype=results, device=GPU)
+        for again in range(3):  # one that is like another takes another way
+            found[f"{name}, out {again}"] = d.wrong(
+                tw.all_gather_matmul(d.a, d.b, rows=d.rows, out=out), dtype=results
+            ) or ("" if tw.all_gather_matmul(d.a, d.b, rows=d.rows, out=out) is out else "another one")
+    odd = Coded(comm, k=131, n=7, seed=5)
+    odd_y = tw.all_gather_matmul(odd.a, odd.b, out_dtype="fp32")
+    found["odd sizes in fp32"] = odd.wrong(odd_y, dtype=torch.float32)
+    beside = torch.full((sum(odd.rows), 8), 7.0, device=GPU)
+    tw.all_gather_matmul(odd.a, odd.b, out=beside[:, :7])
+    found["7 columns of fp32"] = odd.wrong(beside[:, :7], dtype=torch.float32)
+    found["nothing beside fp32 is touched"] = "" if bool((beside[:, 7] == 7).all()) else "it is"
+    exact = to_gpu(odd.whole.astype(np.float32)) @ to_gpu(odd.host_b.astype(np.float32))
+    found["fp32 is not rounded"] = "" if torch.equal(odd_y, exact) else "it is"
+    nothing = Coded(comm, k=0, seed=2)
+    found["K = 0"] = nothing.wrong(tw.all_gather_matmul(nothing.a, nothing.b))
+    y = tw.all_gather_matmul(nothing.a, nothing.b.T.contiguous().T, bias=to_gpu(bias), out_dtype="fp32")
+    found["K = 0, bias, fp32"] = nothing.wrong(y, bias=bias, dtype=torch.float32)
+    return found
+
+
+def _gathered(comm: Any, uneven: list[int]) -> dict[str, str]:
+    """The gathered rows as a result."""
+    found: dict[str, str] = {}
+    for name, options in {
+        "even": {},
+        "uneven": {"rows": uneven},
+        "odd sizes": {"k": 131, "n": 7},
+        "K = 0": {"k": 0},
+        "no columns": {"n": 0},
+        "no rows": {"rows": [0] * comm.world_size},
+        "fp16": {"dtype": np.float16},
+        "larger": {"rows": [700] * comm.world_size, "k": 1024},
+    }.items():
+        kept = []
+        for seed in range(3):  # what a call gave is the caller's: later calls leave it alone
+            d = Coded(comm, seed=seed, **options)
+            rows = None if len(set(d.rows)) == 1 else d.rows
+            kept.append((d, *tw.all_gather_matmul(d.a, d.b, rows=rows, return_gathered=True)))
+        for seed, (d, y, gathered) in enumerate(kept):
+            found[f"gathered: {name}, call {seed}"] = d.wrong(y) or d.wrong_gathered(gathered)
+    d = Coded(comm, uneven, seed=8)
+    _, gathered = tw.all_gather_matmul(d.a, d.b, rows="exchange", return_gathered=np.True_)
+    found["gathered: rows exchanged"] = d.wrong_gathered(gathered)
+    bias = coded_bias(N)
+    products, gathered = tw.all_gather_matmul(
+        d.a, [d.b, d.b[:, :7]], rows=d.rows, bias=[to_gpu(bias), None], out_dtype="fp32", return_gathered=True
+    )
+    found["gathered: list"] = (
+        d.wrong(products[0], bias=bias, dtype=torch.float32)
+        or d.wrong(products[1], b=d.host_b[:, :7], dtype=torch.float32)
+        or d.wrong_gathered(gathered)
+    )
+    both = tw.AllGatherMatmul(d.rows, K, [N, N], return_gathered=True, out_dtype=np.float32)
+    products, gathered = both(d.a, [d.b, d.b], bias=[None, to_gpu(bias)])
+    found["gathered: handle"] = d.wrong(products[1], bias=bias, dtype=torch.float32) or d.wrong_gathered(gathered)
+    return found
+
+
+def odd_shapes() -> dict[str, str]:
+    """The cases of all operations that GPU ranks can run: "" or the message of what went wrong."""
+    with tw.init() as comm:
+        machine = GpuMachine(comm)
+        results = [run_case(case, machine) for case in odd_cases(comm.world_size) if getattr(case, "on_gpu", False)]
+    return {f"{result.op}: {result.name}": "" if result.ok else result.message for result in results}
+
+
+def same_bits_again() -> dict[str, str]:
+    """First epochs near 2^32, calls of changing rows, ranks that come at other times: the same bits each time."""
+    found: dict[str, str] = {}
+    with tw.init(first_epoch=2**32 - 3) as comm:
+        for repeat in range(12):
+            rows = [5 + 70 * ((rank + repeat) % 3) for rank in range(comm.world_size)]
+            d = Coded(comm, rows, k=264, n=104, seed=repeat)
+            noise = torch.randn_like(d.a, dtype=torch.float32).to(d.a.dtype)  # sums that are not exact
+            once = tw.all_gather_matmul(noise, d.b, rows=rows)
+            torch.cuda._sleep(1 + 400_000 * ((comm.rank + repeat) % 3))
+            again = tw.all_gather_matmul(noise, d.b, rows=rows)
+            found[f"repeat {repeat}"] = d.wrong(tw.all_gather_matmul(d.a, d.b, rows=rows)) or (
+                "" if torch.equal(once, again) else "the same call gave other bits"
+            )
+        comm.synchronize()
     return found
 
 
@@ -259,12 +321,12 @@ def graphs() -> dict[str, Any]:
         odd = Coded(comm, k=131, n=211)
         for _ in range(2):
             found["eager"] = d.wrong(tw.all_gather_matmul(d.a, d.b, bias=bias), bias=coded_bias(N))
-            tw.all_gather_matmul(odd.a, odd.b)
+            tw.all_gather_matmul(odd.a, odd.b, return_gathered=True, out_dtype="fp32")
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             y = tw.all_gather_matmul(d.a, d.b, bias=bias)
-            z = tw.all_gather_matmul(odd.a, odd.b)
+            z, gathered = tw.all_gather_matmul(odd.a, odd.b, return_gathered=True, out_dtype="fp32")
         comm.barrier()
         wrong = [""]
         for seed in range(100):
@@ -273,7 +335,8 @@ def graphs() -> dict[str, Any]:
                 odd.change(seed)
             graph.replay()
             if seed % 10 == 9:
-                wrong += [d.wrong(y, bias=coded_bias(N)), odd.wrong(z)]
+                wrong += [d.wrong(y, bias=coded_bias(N)), odd.wrong(z, dtype=torch.float32)]
+                wrong.append(odd.wrong_gathered(gathered))
         found["100 replays"] = max(wrong)
         found["a call behind replays"] = d.wrong(tw.all_gather_matmul(d.a, d.b))
         for _ in range(300):
@@ -317,11 +380,8 @@ def refusals() -> dict[str, Any]:
         refuse("host out", d.a, d.b, out=torch.zeros((sum(d.rows), N), dtype=torch.bfloat16))
         refuse("a list", [[1.0]], d.b)
         refuse("fp32", d.a.float(), d.b.float())
-        refuse("fp32 result", d.a, d.b, out_dtype=torch.float32)
         refuse("int8", d.a.to(torch.int8), d.b)
         refuse("dtypes differ", d.a, d.b.half())
-        refuse("gathered rows", d.a, d.b, return_gathered=True)
-        refuse("K = 0", d.a[:, :0], d.b[:0])
         refuse("b as [N, K]", d.a, d.b.T.contiguous())
         refuse("K differs", d.a, d.b[:-8])
         refuse("requires grad", d.a.clone().requires_grad_(), d.b)

@@ -1,0 +1,70 @@
+"""Where the tests on a GPU run, and what ranks need there.
+
+A *place* is how many ranks there are, all of one node ("2"), or the nodes and their ranks ("2x2"), as `tilewire run
+--virtual` has them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+from tilewire import _core
+from tilewire.gpu.driver import NoDriver, gpus
+from tilewire.gpu.mps import shares
+
+MOST_RANKS = 3  # of one node
+
+# Programs as `one_after_the_other` has them, and where they run. Those of a place run in one launch.
+SHARED_RUNS: dict[str, list[str]] = {
+    "values": ["1", "2", "3", "2x2"],
+    "odd_shapes": ["2", "3", "2x2"],
+    "same_bits_again": ["3", "2x2"],
+    "streams": ["2", "2x2"],
+    "graphs": ["2", "3", "2x2"],
+    "refusals": ["2", "2x2"],
+    "timeline": ["2", "2x2"],
+    "disagreements": ["2", "2x2"],
+    "cupy_arrays": ["2", "2x2"],
+    "compiled": ["2"],
+    "latency:5": ["2"],
+    "gpu_case_programs.read_at_once": ["2", "2x2"],
+    "gpu_case_programs.filled_memory": ["2"],
+    "gpu_case_programs.graphs_in_turn": ["2", "2x2"],
+    "gpu_case_programs.opposite_orders": ["2", "2x2"],
+    "gpu_case_programs.deep_and_huge": ["2", "2x2"],
+    "gpu_case_programs.lives": ["2"],
+}
+
+
+def places_of(program: str) -> list[str]:
+    return SHARED_RUNS[program]
+
+
+def why_not() -> str:
+    if not _core.has_gpu_ranks():
+        return "this build of tilewire has no CUDA part"
+    if importlib.util.find_spec("torch") is None:
+        return "torch is not installed"
+    try:
+        return "" if gpus() else "CUDA sees no GPU"
+    except NoDriver as error:
+        return f"no GPU: {error}"
+
+
+def rank_environment(ranks: int, mps: dict[str, str]) -> dict[str, str]:
+    """The variables of ranks of one node that share GPU 0."""
+    return {
+        **program_environment(),
+        "TILEWIRE_DEVICE": "cuda",
+        "TILEWIRE_CUDA_DEVICE": "0",
+        "TILEWIRE_SMS": str(shares(gpus()[0].sms, ranks)),
+        **mps,
+    }
+
+
+def program_environment() -> dict[str, str]:
+    """What ranks need to find the programs; little memory at first, so that arenas grow."""
+    folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH")]
+    return {"TILEWIRE_ARENA_INITIAL_BYTES": "2MiB", "PYTHONPATH": os.pathsep.join(filter(None, folders))}
