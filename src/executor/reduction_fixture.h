@@ -72,10 +72,14 @@ struct ReductionTestPart {
   int32_t bias_of = 0;  // the rank in whose bias_value() the bias is
 };
 
-// What src/ops/reduction_rounding_test.cc knows of an op that sums all ranks' products. The op specialises it beside its
-// fixture, with
+// What src/ops/reduction_calls_test.cc and reduction_rounding_test.cc know of an op that sums all ranks' products. The op
+// specialises it beside its fixture, with
 //   static ReductionTestPart part(Rank, int32_t ranks, int64_t rows)    what a rank gets of ranks * rows rows
-//   static std::vector<std::string> plans()                            ways to the same result; "" is the planner's
+//   static std::vector<int64_t> rows(std::vector<int64_t>)              of a ReductionTestCall, where ranks may get so many
+//   static std::vector<std::string> forms()                             a plan of each of its forms, of several small
+//                                                                       chunks; "" is the planner's
+//   static std::vector<Op::PlanChoice> plans(int64_t chunk_rows, int64_t chunk_cols)    of each form, with and without
+//                                                                       windows
 template <class Op>
 struct ReductionOpTraits;
 
@@ -149,5 +153,26 @@ class ReductionChecker {
   OwnedMatrix a_, residual_;
   MatmulTestWeights weights_;
 };
+
+// A call on ranks of 2+2 on data whose sums are not exact in fp32, so that any other order of the additions shows.
+template <class Op>
+std::vector<std::byte> inexact_result(Session& session, OpCalls<Op>& op, DataType dtype, const std::string& plan_json) {
+  const ReductionTestCall c{.layout = {2, 2},
+                            .rows = ReductionOpTraits<Op>::rows({70, 33, 0, 50}),
+                            .k = {60, 61, 300, 7},
+                            .n = 81,
+                            .dtype = dtype,
+                            .has_bias = true,
+                            .plan_json = plan_json};
+  typename OpTestTraits<Op>::Checker checker(c, session.rank().value);
+  auto args = checker.arguments();
+  NormalNumbers normal(session.rank());
+  const OwnedMatrix a = matrix_of(args.a.rows, args.a.cols, dtype, normal);
+  const OwnedMatrix b = matrix_of(args.a.cols, c.n, dtype, normal);
+  args.a = a.view();
+  args.b = {b.view()};
+  op.run(args);
+  return checker.out().bytes();
+}
 
 }  // namespace tilewire

@@ -1,6 +1,6 @@
 // Where the ops round that sum all ranks' products, and by how much: numbers that show each rounding, special values, and
 // the bounds of the wire types (executor/wire_types.h) against a sum in double. Built for each of these ops, which has
-// ReductionOpTraits beside its fixture; by each of its plans there, results are as good.
+// ReductionOpTraits beside its fixture; by each of its forms, results are as good.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ std::vector<float> sums_of(const OneNumber& of) {
     OwnedMatrix a(ranks, 1, of.dtype), b(1, 1, of.dtype);
     a.fill(of.partials[me]);
     b.fill(1);
-    for (const std::string& plan : Traits::plans()) {
+    for (const std::string& plan : Traits::forms()) {
       OwnedMatrix out(Traits::part(session.rank(), ranks, 1).rows, 1, of.out);
       run_one(session, a, b, out, of.wire, plan);
       for (int64_t row = 0; row < out.view().rows; ++row) sums[me].push_back(out.get(row, 0));
@@ -73,7 +73,7 @@ std::vector<float> everywhere(const Layout& layout, float value) {
   const int32_t ranks = ranks_of(layout);
   size_t rows = 0;
   for (int32_t r = 0; r < ranks; ++r) rows += static_cast<size_t>(Traits::part(Rank{r}, ranks, 1).rows);
-  return std::vector<float>(rows * Traits::plans().size(), value);
+  return std::vector<float>(rows * Traits::forms().size(), value);
 }
 
 const std::vector<Layout>& layouts_of_eight() {
@@ -222,7 +222,7 @@ TEST(ReductionRounding, EveryResultIsWithinTheBoundOfItsRoundings) {
   for (const Layout& layout : {Layout{1}, Layout{4}, Layout{2, 2}, Layout{1, 1, 2}}) {
     for (const DataType wire : {DataType::bf16, DataType::fp16, DataType::fp32}) {
       for (const DataType out : {DataType::bf16, DataType::fp16, DataType::fp32}) {
-        for (const std::string& plan : Traits::plans()) {
+        for (const std::string& plan : Traits::forms()) {
           const Deviation seen = deviation_of(layout, wire, out, plan);
           EXPECT_LE(seen.worst, 1) << testing::PrintToString(layout) << " over " << to_string(wire) << " to "
                                    << to_string(out) << " by " << plan;
@@ -238,7 +238,7 @@ TEST(ReductionRounding, EveryResultIsWithinTheBoundOfItsRoundings) {
 TEST(ReductionRounding, EachWireHasTheErrorOfItsBitsAndNoLess) {
   for (const Layout& layout : {Layout{4}, Layout{2, 2}}) {
     for (const DataType wire : {DataType::bf16, DataType::fp16}) {
-      const double error = deviation_of(layout, wire, DataType::fp32, Traits::plans()[0]).worst_error;
+      const double error = deviation_of(layout, wire, DataType::fp32, Traits::forms()[0]).worst_error;
       EXPECT_GT(error, 0.2) << to_string(wire);
       EXPECT_LE(error, layout.size() > 1 && wire == DataType::bf16 ? 2.1 : 1.1) << to_string(wire);
     }

@@ -44,8 +44,14 @@ namespace tilewire {
 template <>
 struct ReductionOpTraits<gemm_ar::Op> {
   static ReductionTestPart part(Rank, int32_t ranks, int64_t rows) { return {.rows = ranks * rows}; }
-  static std::vector<std::string> plans() {
-    return {to_json(gemm_ar::two_shots(3, 8)), to_json(gemm_ar::one_shot_plan(3, 8))};
+  static std::vector<int64_t> rows(const std::vector<int64_t>& of_each_rank) { return {sum_of(of_each_rank)}; }
+  static std::vector<std::string> forms() {
+    return {to_json(gemm_ar::two_shots(16, 16)), to_json(gemm_ar::one_shot_plan(16, 16))};
+  }
+  static std::vector<gemm_ar::PlanChoice> plans(int64_t chunk_rows, int64_t chunk_cols) {
+    std::vector<gemm_ar::PlanChoice> plans = {gemm_ar::one_shot_plan(chunk_rows, chunk_cols)};
+    for (const int64_t window : {0, 1, 3}) plans.push_back(gemm_ar::two_shots(chunk_rows, chunk_cols, window));
+    return plans;
   }
 };
 

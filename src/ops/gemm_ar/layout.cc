@@ -36,9 +36,9 @@ ReductionNeeds needs_of(const ReductionCut& cut, const PlanChoice& choice, const
   return choice.is_one_shot ? one_shot_needs(x.topology, cut) : reduction_needs(x.topology, cut);
 }
 
-Layout layout_of(const Problem& p, const PlanChoice& choice, const PlanContext& x) {
+CallLayout layout_of(const Problem& p, const PlanChoice& choice, const PlanContext& x) {
   const ReductionCut cut = cut_of(p, choice);
-  Layout layout{reduction_layout(cut, needs_of(cut, choice, x), wire_types(p.wire_dtype), x)};
+  CallLayout layout{reduction_layout(cut, needs_of(cut, choice, x), wire_types(p.wire_dtype), x)};
   layout.results_begin = layout.end;
   layout.result_slot_bytes = slot_bytes(cut, p.out_dtype);
   if (!choice.is_one_shot) {

@@ -13,11 +13,11 @@ ReductionCut cut_of(const Problem& problem, const PlanChoice& choice);
 // What the form needs of memory and words.
 ReductionNeeds needs_of(const ReductionCut& cut, const PlanChoice& choice, const PlanContext& context);
 
-struct Layout : ReductionLayout {
+struct CallLayout : ReductionLayout {
   int64_t results_begin = 0;  // from the start of each half of the arena
   int64_t result_slot_bytes = 0;
 };
 // Throws Error(resource) when it does not fit 64 bits.
-Layout layout_of(const Problem& problem, const PlanChoice& choice, const PlanContext& context);
+CallLayout layout_of(const Problem& problem, const PlanChoice& choice, const PlanContext& context);
 
 }  // namespace tilewire::gemm_ar

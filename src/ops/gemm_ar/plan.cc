@@ -114,27 +114,14 @@ void check_choice(const PlanChoice& choice, const Problem& problem, const PlanCo
 }
 
 ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context)
-    : map_(context.topology, context.me, cut_of(problem, choice)) {
-  const Layout layout = layout_of(problem, choice, context);
-  schedule_.frame = {.topology = context.topology, .arena = context.arena, .me = context.me};
-  schedule_.map = map_.view();
-  schedule_.buffers = layout.buffers;
-  schedule_.workers = choice.workers;
-  schedule_.reduce_workers = choice.reduce_workers;
-  schedule_.is_fused = choice.is_fused;
+    : ReductionScheduleTables(cut_of(problem, choice), layout_of(problem, choice, context), choice, context) {
+  const CallLayout layout = layout_of(problem, choice, context);
   schedule_.is_one_shot = choice.is_one_shot;
   schedule_.gather_behind = choice.gather_behind;
   schedule_.finishes_ahead = choice.gather_behind;
   schedule_.result_bytes = static_cast<int32_t>(size_bytes(problem.out_dtype));
   schedule_.result_slot_bytes = layout.result_slot_bytes;
   schedule_.results_begin = layout.results_begin;
-}
-
-Schedule ScheduleTables::schedule(Epoch epoch) const {
-  Schedule s = schedule_;
-  s.frame.epoch = epoch;
-  s.map = map_.view();
-  return s;
 }
 
 }  // namespace tilewire::gemm_ar

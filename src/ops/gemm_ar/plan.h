@@ -7,9 +7,9 @@
 
 #include "executor/plan_parts.h"
 #include "executor/reduction_plan_fields.h"
+#include "executor/reduction_schedule_tables.h"
 #include "ops/gemm_ar/problem.h"
 #include "ops/gemm_ar/schedule.h"
-#include "schedule/reduction_tables.h"
 #include "schedule/role.h"
 
 namespace tilewire::gemm_ar {
@@ -61,16 +61,10 @@ void check_choice(const PlanChoice& choice, const Problem& problem, const PlanCo
 std::string to_json(const PlanChoice& choice);
 
 // The tables behind a rank's Schedule; keep it as long as the schedule is used.
-class ScheduleTables {
+class ScheduleTables : public ReductionScheduleTables<Schedule> {
  public:
   // Of a choice that check_choice() has passed.
   ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context);
-  // The schedule of call `epoch`.
-  Schedule schedule(Epoch epoch) const;
-
- private:
-  ReductionTables map_;
-  Schedule schedule_;
 };
 
 }  // namespace tilewire::gemm_ar

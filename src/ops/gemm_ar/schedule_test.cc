@@ -4,16 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "executor/schedule_test_support.h"
 #include "ops/gemm_ar/layout.h"
 #include "ops/gemm_ar/plan.h"
-#include "schedule/topology_tables.h"
 
 namespace tilewire::gemm_ar {
 namespace {
@@ -21,29 +20,10 @@ namespace {
 using Layout = std::vector<int32_t>;
 
 // The schedules of all ranks of a call.
-class Ranks {
- public:
+struct Ranks : ScheduledRanks<ScheduleTables> {
   Ranks(const Layout& layout, int64_t m, const PlanChoice& choice, int64_t n = 26)
-      : topology_(TopologyTables::from_layout(layout)) {
-    for (int32_t r = 0; r < size(); ++r) {
-      tables_.emplace_back(Problem{.m = m, .n = n, .out_dtype = DataType::fp32, .k = 8}, choice, context(r));
-    }
-  }
-  Schedule at(int32_t rank) const { return tables_[static_cast<size_t>(rank)].schedule(1); }
-  Topology topology() const { return topology_.view(); }
-  int32_t size() const { return topology_.view().ranks; }
-  PlanContext context(int32_t rank) const {
-    return {.topology = topology_.view(),
-            .me = Rank{rank},
-            .arena = {.flags = {.ranks = size(), .max_chunks = 256},
-                      .half_stride_bytes = 1 << 20,
-                      .user_stride_bytes = 1 << 20},
-            .machine = {}};
-  }
-
- private:
-  TopologyTables topology_;
-  std::deque<ScheduleTables> tables_;
+      : ScheduledRanks(layout, problem(m, n), choice) {}
+  static Problem problem(int64_t m, int64_t n = 26) { return {.m = m, .n = n, .out_dtype = DataType::fp32, .k = 8}; }
 };
 
 PlanChoice plan(bool is_one_shot, int64_t window = 0) {
@@ -57,20 +37,9 @@ PlanChoice plan(bool is_one_shot, int64_t window = 0) {
           .cursors = {}};
 }
 
-const std::vector<Layout>& layouts() {
-  static const std::vector<Layout> kLayouts = {{1}, {4}, {2, 2}, {3, 1}, {1, 3}, {2, 3}, {1, 1, 2}, {4, 1, 3}};
-  return kLayouts;
-}
-
-template <class Role, class Visit>
-void walk(Role role, const Visit& visit) {
-  typename Role::Work w;
-  while (role.next(w)) visit(w, role);
-}
-
 // Both maps of chunks: those that owners have rows for are tested with GEMM+ReduceScatter.
 TEST(GemmArSchedule, EachElementIsInOneChunkAndChunksAreDealtOutEvenly) {
-  for (const Layout& layout : layouts()) {
+  for (const Layout& layout : uneven_layouts()) {
     for (const int64_t m : {1, 4, 23}) {
       const Ranks ranks(layout, m, plan(false));
       const ReductionMap map = ranks.at(0).map;
@@ -128,7 +97,7 @@ Gathered gather(const Ranks& ranks) {
 }
 
 TEST(GemmArSchedule, EachFinishedChunkCrossesToEachNodeOnceAndComesToEachRankOnce) {
-  for (const Layout& layout : layouts()) {
+  for (const Layout& layout : uneven_layouts()) {
     const Ranks ranks(layout, 23, plan(false));
     const Topology t = ranks.topology();
     const Gathered all = gather(ranks);
@@ -183,7 +152,7 @@ TEST(GemmArSchedule, ResultsAreSentSoManyRoundsBehindTheNodeSums) {
 }
 
 TEST(GemmArSchedule, InOneShotEachRankGetsEachPartAndEachNodeSumOnce) {
-  for (const Layout& layout : layouts()) {
+  for (const Layout& layout : uneven_layouts()) {
     for (const int64_t m : {1, 23}) {
       const Ranks ranks(layout, m, plan(true));
       const Topology t = ranks.topology();
@@ -236,7 +205,7 @@ TEST(GemmArSchedule, InOneShotEachRankOfANodeAddsUpItsShare) {
 
 // Two pieces of data have bytes in common only where one follows the other in its slot under a window.
 TEST(GemmArSchedule, SlotsOfDifferentSourcesAndChunksDoNotOverlap) {
-  for (const Layout& layout : layouts()) {
+  for (const Layout& layout : uneven_layouts()) {
     for (const auto& [is_one_shot, window] : {std::pair{false, 0}, {false, 2}, {true, 0}}) {
       const PlanChoice choice = plan(is_one_shot, window);
       const Ranks ranks(layout, 23, choice);
@@ -262,8 +231,7 @@ TEST(GemmArSchedule, SlotsOfDifferentSourcesAndChunksDoNotOverlap) {
           }
         }
       }
-      const Problem problem{.m = 23, .n = 26, .out_dtype = DataType::fp32, .k = 8};
-      const int64_t end_of_half = layout_of(problem, choice, ranks.context(0)).end;
+      const int64_t end_of_half = layout_of(Ranks::problem(23), choice, ranks.context(0)).end;
       for (const auto& [rank, of_rank] : spans) {
         int64_t end = 0;
         for (const auto& [begin, its_end] : of_rank) {

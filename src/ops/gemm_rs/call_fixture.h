@@ -44,7 +44,15 @@ namespace tilewire {
 template <>
 struct ReductionOpTraits<gemm_rs::Op> {
   static ReductionTestPart part(Rank rank, int32_t, int64_t rows) { return {rank.value * rows, rows, rank.value}; }
-  static std::vector<std::string> plans() { return {""}; }
+  static std::vector<int64_t> rows(std::vector<int64_t> of_each_rank) { return of_each_rank; }
+  static std::vector<std::string> forms() { return {""}; }
+  static std::vector<gemm_rs::PlanChoice> plans(int64_t chunk_rows, int64_t chunk_cols) {
+    std::vector<gemm_rs::PlanChoice> plans;
+    for (const int64_t window : {0, 1, 3}) {
+      plans.push_back({.chunk_rows = chunk_rows, .chunk_cols = chunk_cols, .window = window, .cursors = {}});
+    }
+    return plans;
+  }
 };
 
 template <>

@@ -89,20 +89,6 @@ void check_choice(const PlanChoice& choice, const Problem& problem, const PlanCo
 }
 
 ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context)
-    : map_(context.topology, context.me, cut_of(problem, choice)) {
-  schedule_.frame = {.topology = context.topology, .arena = context.arena, .me = context.me};
-  schedule_.map = map_.view();
-  schedule_.buffers = layout_of(problem, choice, context).buffers;
-  schedule_.workers = choice.workers;
-  schedule_.reduce_workers = choice.reduce_workers;
-  schedule_.is_fused = choice.is_fused;
-}
-
-Schedule ScheduleTables::schedule(Epoch epoch) const {
-  Schedule s = schedule_;
-  s.frame.epoch = epoch;
-  s.map = map_.view();
-  return s;
-}
+    : ReductionScheduleTables(cut_of(problem, choice), layout_of(problem, choice, context), choice, context) {}
 
 }  // namespace tilewire::gemm_rs

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <random>
 #include <set>
@@ -12,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "executor/schedule_test_support.h"
 #include "ops/gemm_rs/plan.h"
-#include "schedule/topology_tables.h"
 
 namespace tilewire::gemm_rs {
 namespace {
@@ -21,36 +20,14 @@ namespace {
 using Layout = std::vector<int32_t>;
 
 // The schedules of all ranks of a call.
-class Ranks {
- public:
+struct Ranks : ScheduledRanks<ScheduleTables> {
   Ranks(const Layout& layout, const std::vector<int64_t>& rows, int64_t window = 0, int64_t n = 20)
-      : topology_(TopologyTables::from_layout(layout)) {
-    const Problem problem{.rows = rows, .n = n, .k = 8};
-    const PlanChoice choice{
-        .chunk_rows = 5, .chunk_cols = 8, .window = window, .workers = 3, .reduce_workers = 2, .cursors = {}};
-    for (int32_t r = 0; r < size(); ++r) {
-      const PlanContext context{.topology = topology_.view(),
-                                .me = Rank{r},
-                                .arena = {.flags = {.ranks = size(), .max_chunks = 256},
-                                          .half_stride_bytes = 1 << 20,
-                                          .user_stride_bytes = 1 << 20},
-                                .machine = {}};
-      tables_.emplace_back(problem, choice, context);
-    }
+      : ScheduledRanks(
+            layout, Problem{.rows = rows, .n = n, .k = 8},
+            PlanChoice{
+                .chunk_rows = 5, .chunk_cols = 8, .window = window, .workers = 3, .reduce_workers = 2, .cursors = {}}) {
   }
-  Schedule at(int32_t rank) const { return tables_[static_cast<size_t>(rank)].schedule(1); }
-  Topology topology() const { return topology_.view(); }
-  int32_t size() const { return topology_.view().ranks; }
-
- private:
-  TopologyTables topology_;
-  std::deque<ScheduleTables> tables_;
 };
-
-const std::vector<Layout>& layouts() {
-  static const std::vector<Layout> kLayouts = {{1}, {4}, {2, 2}, {3, 1}, {1, 3}, {2, 3}, {1, 1, 2}, {4, 1, 3}};
-  return kLayouts;
-}
 
 std::vector<int64_t> uneven_rows(const Layout& layout, uint32_t seed) {
   std::mt19937 random(seed);
@@ -61,17 +38,11 @@ std::vector<int64_t> uneven_rows(const Layout& layout, uint32_t seed) {
   return rows;
 }
 
-template <class Role, class Visit>
-void walk(Role role, const Visit& visit) {
-  typename Role::Work w;
-  while (role.next(w)) visit(w, role);
-}
-
 using ChunkOf = std::pair<int32_t, int32_t>;  // owner, chunk
 ChunkOf key(OwnedChunk c) { return {c.owner.value, c.chunk.value}; }
 
 TEST(GemmRsSchedule, EachElementIsInOneChunkOfItsOwner) {
-  for (const Layout& layout : layouts()) {
+  for (const Layout& layout : uneven_layouts()) {
     const Ranks ranks(layout, uneven_rows(layout, 7));
     const ReductionMap map = ranks.at(0).map;
     std::set<std::pair<int64_t, int64_t>> seen;
@@ -93,7 +64,7 @@ TEST(GemmRsSchedule, EachElementIsInOneChunkOfItsOwner) {
 
 // Partial sums of each rank at the owner's rail partner, one node sum of each other node at the owner.
 TEST(GemmRsSchedule, EachPartAndEachNodeSumArrivesOnceWhereItIsAddedUp) {
-  for (const Layout& layout : layouts()) {
+  for (const Layout& layout : uneven_layouts()) {
     const Ranks ranks(layout, uneven_rows(layout, 3));
     const Topology t = ranks.topology();
     std::map<std::tuple<int32_t, int32_t, ChunkOf>, int> partials, sums;  // at, from, chunk
@@ -139,7 +110,7 @@ TEST(GemmRsSchedule, EachPartAndEachNodeSumArrivesOnceWhereItIsAddedUp) {
 
 // All sources use the order in which the receiver adds up, or a window would stand still.
 TEST(GemmRsSchedule, EverySourceServesARailInTheOrderInWhichItIsAddedUp) {
-  for (const Layout& layout : layouts()) {
+  for (const Layout& layout : uneven_layouts()) {
     const Ranks ranks(layout, uneven_rows(layout, 5));
     const Topology t = ranks.topology();
     for (int32_t r = 0; r < ranks.size(); ++r) {
@@ -188,7 +159,7 @@ using Slot = std::tuple<int32_t, int64_t, int64_t>;  // rank, from, to
 
 // Two chunks have bytes in common only where one follows the other in its slot.
 TEST(GemmRsSchedule, SlotsOfDifferentSourcesOwnersAndChunksDoNotOverlap) {
-  for (const Layout& layout : layouts()) {
+  for (const Layout& layout : uneven_layouts()) {
     for (const int64_t window : {0, 1, 3}) {
       const Ranks ranks(layout, uneven_rows(layout, 11), window);
       std::map<Slot, std::set<std::tuple<int32_t, int32_t, int32_t>>> users;  // family and source, owner, slot
