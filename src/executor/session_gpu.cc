@@ -14,6 +14,7 @@ namespace {
 constexpr std::chrono::seconds kCloseGrace{1};  // for calls in flight
 // So many calls may be in flight before the oldest counts as ended: a peer that leaves is then no longer missed in it.
 constexpr size_t kMostLaunched = 48;
+constexpr size_t kLaunchedPerLook = 16;
 
 }  // namespace
 
@@ -89,7 +90,8 @@ void Session::look_at_gpu() {
   if (!gpu_) return;
   if (has_fault(gpu_->fault())) await_verdict();
   throw_if_dead();
-  end_launched_calls();
+  // To ask the GPU costs more than all the rest of a call that is ready.
+  if (launched_.size() >= kLaunchedPerLook && attempts_ % kLaunchedPerLook == 0) end_launched_calls();
 }
 
 void Session::end_launched_calls() {

@@ -8,7 +8,7 @@
 
 namespace tilewire {
 
-// Row-major. `data` is 16-byte aligned and the pitch a multiple of 16 bytes; `rows` and `cols` are
+// Row-major, 16-bit elements. `data` is 16-byte aligned and the pitch a multiple of 16 bytes; `rows` and `cols` are
 // free below 2^31.
 struct DeviceMatrix {
   const void* data = nullptr;
@@ -16,12 +16,16 @@ struct DeviceMatrix {
   int64_t cols = 0;
   int64_t pitch_bytes = 0;
   DataType type = DataType::bf16;
+
+  friend bool operator==(const DeviceMatrix&, const DeviceMatrix&) = default;
 };
 
-// The part that one copy moves: at most 256 rows, and columns of 128 or 64 bytes together, swizzled over them.
+// The part that one copy moves: at most 256 rows, and 64 or 32 columns, swizzled over their 128 or 64 bytes.
 struct TensorBox {
   int32_t rows;
   int32_t cols;
+
+  friend bool operator==(const TensorBox&, const TensorBox&) = default;
 };
 
 // Throws Error(invalid_argument) that names the matrix when the copy engine cannot address it.
@@ -31,5 +35,22 @@ void check_copyable(const char* name, const DeviceMatrix& matrix);
 // which a row ends: those are written whole. Throws
 // Error(invalid_argument) for a matrix that the copy engine cannot address, Error(unavailable) without a driver.
 CUtensorMap encode_tensor_map(const char* name, const DeviceMatrix& matrix, TensorBox box);
+
+// The map of an operand that is mostly where it was the last time. One thread at a time.
+class KeptTensorMap {
+ public:
+  const CUtensorMap& of(const char* name, const DeviceMatrix& matrix, TensorBox box) {
+    if (matrix == matrix_ && box == box_) return map_;
+    map_ = encode_tensor_map(name, matrix, box);
+    matrix_ = matrix;
+    box_ = box;
+    return map_;
+  }
+
+ private:
+  DeviceMatrix matrix_;  // no rows: none
+  TensorBox box_{};
+  CUtensorMap map_{};
+};
 
 }  // namespace tilewire

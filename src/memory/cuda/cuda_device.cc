@@ -6,6 +6,8 @@
 
 #include <cstring>
 
+#include "base/process_generation.h"
+
 namespace tilewire {
 namespace {
 
@@ -14,7 +16,7 @@ std::string device_text(int ordinal) { return fmt::format("CUDA device {}", ordi
 }  // namespace
 
 CudaDevice::CudaDevice(int ordinal, const CudaDriver& driver)
-    : driver_(driver), ordinal_(ordinal), owner_pid_(getpid()) {
+    : driver_(driver), ordinal_(ordinal), owner_pid_(getpid()), owner_(process_generation()) {
   const std::string where = device_text(ordinal);
   check(driver_.init(0), {.name = "cuInit", .purpose = "start CUDA", .where = where});
   check(driver_.device(&device_, ordinal), {.name = "cuDeviceGet", .purpose = "find the GPU", .where = where});
@@ -52,7 +54,7 @@ void CudaDevice::give_back() noexcept {
   driver_.context_release(device_);
 }
 
-bool CudaDevice::is_usable() const { return getpid() == owner_pid_; }
+bool CudaDevice::is_usable() const { return process_generation() == owner_; }
 
 void CudaDevice::check_usable(const std::string& where) const {
   if (is_usable()) return;
@@ -173,9 +175,10 @@ void CudaDevice::check(CUresult result, CudaCall call) const {
 }
 
 CudaContext::CudaContext(const CudaDevice& device, const std::string& where) : device_(device) {
-  device.check(device.driver_.context_push(device.context_),
-               {.name = "cuCtxPushCurrent", .purpose = "make the GPU's context current", .where = where});
-  is_pushed_ = true;
+  const CUresult result = device.driver_.context_push(device.context_);
+  is_pushed_ = result == CUDA_SUCCESS;
+  if (is_pushed_) return;
+  device.check(result, {.name = "cuCtxPushCurrent", .purpose = "make the GPU's context current", .where = where});
 }
 
 CudaContext::CudaContext(const CudaDevice& device) noexcept

@@ -67,7 +67,8 @@ class CudaDevice {
 
   const CudaDriver& driver_;
   int ordinal_;
-  int owner_pid_;
+  int owner_pid_;  // for errors
+  uint64_t owner_;
   CUdevice device_ = 0;
   CUcontext context_ = nullptr;
   CUstream stream_ = nullptr;

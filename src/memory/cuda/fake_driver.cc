@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 
+#include "base/process_generation.h"
 #include "base/unique_fd.h"
 
 namespace tilewire {
@@ -44,7 +45,7 @@ struct Mapped {
 struct State {
   std::mutex mutex;
   FakeGpuConfig config;
-  pid_t pid = 0;
+  uint64_t process = 0;  // its generation
   int64_t used_bytes = 0;
   uint64_t next_handle = 1;
   std::map<CUdeviceptr, size_t> spaces;
@@ -82,7 +83,7 @@ class Call {
  public:
   explicit Call(const char* name) : lock_(state().mutex) {
     State& s = state();
-    if (getpid() != s.pid) {
+    if (process_generation() != s.process) {
       result_ = broken(s, CUDA_ERROR_NOT_INITIALIZED);
     } else if (s.calls_to_failure > 0 && --s.calls_to_failure == 0) {
       s.failed = name;
@@ -523,7 +524,7 @@ void FakeGpu::start(const FakeGpuConfig& config) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
   s.config = config;
-  s.pid = getpid();
+  s.process = process_generation();
   s.mapped.clear();
   s.handles.clear();
   s.spaces.clear();

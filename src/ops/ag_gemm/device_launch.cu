@@ -80,6 +80,8 @@ struct FusedKernel::State {
   CallView call;
   std::byte* zeros = nullptr;  // on the device
   CUtensorMap gathered[2] = {};
+  mutable KeptTensorMap last_input;  // of the launch before
+  mutable std::array<KeptTensorMap, ColumnMap::kMaxWeights> last_b, last_d;
   int32_t comm_ctas = 0, ctas = 0;
 
   State(const Problem& p, const FusedPlan& given, const PlanContext& context, const DeviceRank& of, bool n_major)
@@ -138,7 +140,7 @@ struct FusedKernel::State {
   // Maps that are never used are prefetched all the same.
   CUtensorMap input_map(const DeviceMatrix& a) const {
     if (a.rows == 0 || problem.k == 0 || schedule.grid.rows == 0) return gathered[0];
-    return encode_tensor_map("a", a, {entry->form.rows / entry->form.cluster_col_tiles, kStageDepth});
+    return last_input.of("a", a, {entry->form.rows / entry->form.cluster_col_tiles, kStageDepth});
   }
 
   GatheredCopy gathered_copy(const FusedOperands& o) const {
@@ -181,10 +183,10 @@ struct FusedKernel::State {
       return;
     }
     const int32_t b_rows = is_b_n_major ? kStageDepth : form.cols;
-    to.b[w] = encode_tensor_map(b.c_str(), problem.k > 0 ? o.b[w] : nothing(),
-                                {b_rows / form.cluster_row_tiles, kStageDepth});
+    to.b[w] = last_b[w].of(b.c_str(), problem.k > 0 ? o.b[w] : nothing(),
+                           {b_rows / form.cluster_row_tiles, kStageDepth});
     const int32_t box_cols = problem.out_dtype == DataType::fp32 ? form.box_cols / 2 : form.box_cols;
-    to.d[w] = encode_tensor_map(out.c_str(), o.out[w], {kMmaRows, box_cols});
+    to.d[w] = last_d[w].of(out.c_str(), o.out[w], {kMmaRows, box_cols});
   }
 };
 

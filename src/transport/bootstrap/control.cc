@@ -2,8 +2,8 @@
 #include "transport/bootstrap/control.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
+#include "base/process_generation.h"
 #include "transport/bootstrap/control_monitor.h"
 
 namespace tilewire {
@@ -23,7 +23,7 @@ std::string seconds_text(std::chrono::nanoseconds time) {
 
 }  // namespace
 
-bool ControlConnection::Monitor::is_of_this_process() const { return process_id_ == static_cast<int32_t>(::getpid()); }
+bool ControlConnection::Monitor::is_of_this_process() const { return process_ == process_generation(); }
 
 void ControlConnection::Monitor::throw_abort() const {
   throw Error(abort_->kind, {.what = abort_->text, .where = fmt::format("rank {}", joined_.rank.value)});

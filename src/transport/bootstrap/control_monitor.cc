@@ -3,12 +3,12 @@
 
 #include <fmt/format.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <system_error>
 
 #include "base/log.h"
+#include "base/process_generation.h"
 
 namespace tilewire {
 namespace {
@@ -55,7 +55,7 @@ ControlConnection::Monitor::Monitor(Rendezvous joined, const ControlOptions& opt
     : joined_(std::move(joined)),
       options_(checked(options)),
       callbacks_(std::move(callbacks)),
-      process_id_(static_cast<int32_t>(::getpid())),
+      process_(process_generation()),
       ledger_(joined_.rank, joined_.world_size),
       link_(joined_, {options.heartbeat, options.death, options.max_gather_bytes + kRecordOverheadBytes}) {
   if (is_root()) {

@@ -83,7 +83,7 @@ class ControlConnection::Monitor {
   Rendezvous joined_;
   ControlOptions options_;
   ControlCallbacks callbacks_;
-  int32_t process_id_;
+  uint64_t process_;  // its generation
 
   std::mutex mutex_;  // guards what follows up to the next comment
   std::condition_variable changed_;
