@@ -125,6 +125,12 @@ class CudaRank final : public GpuRank {
     return word != 0;
   }
 
+  Epoch last_epoch() const override {
+    DeviceRankState state;
+    device_->copy_to_host(&state, state_, sizeof(state), where_);
+    return state.epoch;
+  }
+
   void with_context(const std::function<void()>& f) const override {
     const CudaContext current(*device_, where_);
     f();

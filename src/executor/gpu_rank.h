@@ -64,6 +64,9 @@ class GpuRank {
   // Whether a kernel of this rank has given up, or was told to by one of its node. Copies from the GPU.
   virtual bool has_given_up() const = 0;
 
+  // Of the last call that has ended. Copies from the GPU; no kernel runs.
+  virtual Epoch last_epoch() const = 0;
+
   // With the GPU's context current, as kernels need it.
   virtual void with_context(const std::function<void()>& f) const = 0;
   // `stream` is a cudaStream_t. Calls on different streams follow each other in the order in which they were put there.

@@ -272,12 +272,18 @@ void Session::wait_for_calls() const {
 }
 
 // The last call's done words may still be on their way to ranks that wait for them. They need no peer's consent, only
-// its memory, so this is short; a rank that died keeps nobody.
-void Session::await_sent() const {
-  const SteadyTime limit = deadline_in(std::chrono::seconds(1));
-  while (proxy_ && !proxy_->has_fault() && !control_->aborted() && load_sent(arena_->control()) < epoch_ &&
-         steady_now() < limit) {
-    std::this_thread::sleep_for(std::chrono::microseconds(50));
+// its memory, so this is short; a rank that died keeps nobody. No call runs.
+void Session::await_sent() const noexcept {
+  if (!proxy_) return;
+  try {
+    const Epoch last = gpu_ ? gpu_->last_epoch() : epoch_;
+    const SteadyTime limit = deadline_in(std::chrono::seconds(1));
+    while (!proxy_->has_fault() && !control_->aborted() && load_sent(arena_->control()) < last &&
+           steady_now() < limit) {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  } catch (const std::exception& error) {
+    log_warn("the last words of this rank may be lost: {}", error.what());
   }
 }
 
@@ -304,10 +310,11 @@ void Session::close() noexcept {
     tell_abort("closed its communicator during a call");
     if (arena_) raise_abort(arena_->control());
     while (is_in_call_) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    end_gpu_calls();
   } else {
+    end_gpu_calls();
     await_sent();
   }
-  end_gpu_calls();
   if (arena_) raise_abort(arena_->control());
   finish_trace_file();
   const QuietGuard quiet(*this, QuietGuard::NoLimit{});  // who holds it now is soon done: no call begins any more

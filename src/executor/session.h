@@ -216,7 +216,7 @@ class Session {
   std::vector<Rank> remote_members() const;
   void register_new_ranges();
   void after_growth();
-  void await_sent() const;
+  void await_sent() const noexcept;
   void tell_abort(const char* what_this_rank_did) noexcept;
   void start_gpu_trace();
   void take_gpu_trace();

@@ -217,6 +217,27 @@ TEST_F(GpuSession, NodesOnOneGpuAreJoinedByTheWire) {
   }
 }
 
+// A kernel ends when its peers are done, whatever became of its own words: close() sees them off.
+TEST_F(GpuSession, WordsOfTheLastCallArriveAlsoWhenTheirRankHasClosed) {
+  HostWire wire(kJobSecret);
+  Options o = gpu_options();
+  o.layout = "1,1";
+  o.wire = wire.socket();
+  o.cuda_device = 0;
+  o.emulated_latency_us = 200'000;
+  expect_all_well(run_gpu_ranks(2, o, [](Session& s) {
+    const DeviceRank rank = s.device_rank({.op = "toy"});
+    const Epoch e = rank.state->epoch + 1;
+    const uint32_t word = s.arena().layout().flags.chunk(0, Rank{0}, Chunk{0});
+    if (s.rank() == Rank{0}) send_unit(s, Rank{1}, word, s.arena().layout().half_offset(e), e);
+    end_call(s, e);
+    rank.state->epoch = e;
+    if (s.rank() == Rank{1}) {
+      EXPECT_TRUE(comes(s, word, e));
+    }
+  }));
+}
+
 TEST_F(GpuSession, WireThatDiesIsAnErrorOfAllRanks) {
   auto wire = std::make_unique<HostWire>(kJobSecret);
   Options o = gpu_options();
