@@ -13,7 +13,7 @@ struct Front {
   using Arguments = AllGatherGemmArguments;
   using Shape = AllGatherGemmShape;
 
-  static ag_gemm::Arguments to_op(const Arguments& a) {
+  static ag_gemm::Arguments to_op(const Arguments& a, Rank) {
     ag_gemm::Arguments out;
     static_cast<MatmulOperands&>(out) = {.a = a.a, .b = a.b, .bias = a.bias, .bias_dtype = a.bias_dtype};
     out.out_dtype = a.out_dtype;

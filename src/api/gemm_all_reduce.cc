@@ -12,7 +12,7 @@ struct AllReduceFront {
   using Arguments = GemmAllReduceArguments;
   using Shape = GemmAllReduceShape;
 
-  static gemm_ar::Arguments to_op(const Arguments& a) {
+  static gemm_ar::Arguments to_op(const Arguments& a, Rank) {
     gemm_ar::Arguments out;
     static_cast<ReductionArguments&>(out) = to_reduction(a);
     out.make_results = [&a](const gemm_ar::Problem& problem) { return a.make_results(problem.m); };

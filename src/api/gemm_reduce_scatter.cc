@@ -12,12 +12,12 @@ struct ReduceScatterFront {
   using Arguments = GemmReduceScatterArguments;
   using Shape = GemmReduceScatterShape;
 
-  static gemm_rs::Arguments to_op(const Arguments& a) {
+  static gemm_rs::Arguments to_op(const Arguments& a, Rank me) {
     gemm_rs::Arguments out;
     static_cast<ReductionArguments&>(out) = to_reduction(a);
     out.rows = a.rows;
-    out.make_results = [&a](const gemm_rs::Problem& problem) {
-      return a.make_results(problem.rows[static_cast<size_t>(problem.me.value)]);
+    out.make_results = [&a, me](const gemm_rs::Problem& problem) {
+      return a.make_results(problem.rows[static_cast<size_t>(me.value)]);
     };
     return out;
   }

@@ -5,7 +5,7 @@
 //   Arguments                       the public ones, with `plan_json`, and with `rows` where ranks may have different ones
 //   Shape                           of its handle, likewise
 // and the static members
-//   Op::Arguments to_op(const Arguments&)           may refer to what it is given
+//   Op::Arguments to_op(const Arguments&, Rank)     of this rank; may refer to what it is given
 //   Op::Problem to_problem(const Shape&)
 //   void settle(Arguments&, const Shape&)           what else of a call a handle has fixed, rows and plan aside
 //   make_gpu_plan(problem, plan_json, context)      what GPU ranks would do, where that is known; for queries
@@ -51,14 +51,14 @@ ReductionArguments to_reduction(const Arguments& a) {
 
 template <class F>
 CallReport run_op(Communicator& comm, const typename F::Arguments& arguments) {
-  return comm.parts().op<typename F::Op>().run(F::to_op(arguments));
+  return comm.parts().op<typename F::Op>().run(F::to_op(arguments, Rank{comm.rank()}));
 }
 
 // On GPU ranks, into `stream`.
 template <class F>
 CallReport run_device_op(Communicator& comm, const typename F::Arguments& arguments, void* stream) {
 #if defined(TILEWIRE_HAS_CUDA)
-  return comm.parts().device_op<typename F::DeviceOp>().run(F::to_op(arguments), stream);
+  return comm.parts().device_op<typename F::DeviceOp>().run(F::to_op(arguments, Rank{comm.rank()}), stream);
 #else
   static_cast<void>(stream);
   static_cast<void>(arguments);
@@ -93,7 +93,8 @@ CallReport run_device_handle(const OpHandle<typename F::Shape>& handle, typename
   settle<F>(handle, arguments);
 #if defined(TILEWIRE_HAS_CUDA)
   const typename F::Op::Problem problem = F::to_problem(handle.shape());
-  return handle.parts().template device_op<typename F::DeviceOp>().run(F::to_op(arguments), stream, &problem);
+  return handle.parts().template device_op<typename F::DeviceOp>().run(
+      F::to_op(arguments, handle.parts().session->rank()), stream, &problem);
 #else
   static_cast<void>(stream);
   refuse_stream(handle.parts(), F::Op::kName);
@@ -104,7 +105,8 @@ template <class F>
 CallReport run_handle(const OpHandle<typename F::Shape>& handle, typename F::Arguments arguments) {
   settle<F>(handle, arguments);
   const typename F::Op::Problem problem = F::to_problem(handle.shape());
-  return handle.parts().template op<typename F::Op>().run(F::to_op(arguments), &problem);
+  return handle.parts().template op<typename F::Op>().run(F::to_op(arguments, handle.parts().session->rank()),
+                                                          &problem);
 }
 
 // The folder's simulate() for the plan that its planner makes.

@@ -40,6 +40,7 @@ template <class D>
 class DeviceCalls {
  public:
   using Op = typename D::Op;
+  static_assert(has_kernel<Op>(), "an op with a kernel may not say that it has none");
   using Problem = typename Op::Problem;
   using Plan = typename D::Plan;
   using Arguments = typename Op::Arguments;

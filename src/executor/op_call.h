@@ -127,7 +127,7 @@ class OpCalls {
     Call call(session_, Op::kName, mismatch_advice_of<Op>());
     std::shared_ptr<const Prepared> prepared;
     try {
-      session_.check_operands_on(/*is_gpu=*/false, Op::kName);
+      check_ranks();
       prepared = prepare(problem, plan_json);
     } catch (...) {
       refuse_for_current_exception(call, Op::kName);
@@ -156,15 +156,23 @@ class OpCalls {
     bool has_begun = false;
   };
 
+  void check_ranks() const {
+    if constexpr (has_kernel<Op>()) {
+      session_.check_operands_on(/*is_gpu=*/false, Op::kName);
+    } else {
+      session_.check_has_cpu_ranks(Op::kName);
+    }
+  }
+
   // All that this rank can do by itself, counts of other ranks aside. What it throws refuses the call.
   Checked check(Call& call, const Arguments& arguments, const Problem* fixed) {
     CountExchange counts(call, Op::kName);
     Checked checked;
     try {
-      session_.check_operands_on(/*is_gpu=*/false, Op::kName);
+      check_ranks();
       Op::check(arguments, session_);
       checked.problem = Op::make_problem(arguments, session_, counts);
-      if (fixed != nullptr && checked.problem.text() != fixed->text()) {
+      if (fixed != nullptr && checked.problem != *fixed) {
         refuse_other_problem(Op::kName, checked.problem.text(), fixed->text());
       }
       checked.prepared = prepare(checked.problem, arguments.plan_json);

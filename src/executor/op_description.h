@@ -30,6 +30,7 @@ concept OpDescription = requires {
            const typename Op::Arguments& arguments) {
   { Op::kName } -> std::convertible_to<const char*>;
   { problem.text() } -> std::same_as<std::string>;
+  { problem == problem } -> std::same_as<bool>;
   { plan.half_bytes } -> std::convertible_to<int64_t>;
   { plan.predicted_s } -> std::convertible_to<double>;
   { to_json(plan.choice) } -> std::same_as<std::string>;
@@ -53,5 +54,15 @@ concept OpDescription = requires {
   { Op::program(schedule, plan, operands, arguments) } -> std::same_as<Call::Program>;
   { Op::report(schedule) } -> std::same_as<CallReport>;
 };
+
+// Whether GPU ranks can do it: ops that cannot say so by `static constexpr bool kHasKernel = false`.
+template <class Op>
+constexpr bool has_kernel() {
+  if constexpr (requires { Op::kHasKernel; }) {
+    return Op::kHasKernel;
+  } else {
+    return true;
+  }
+}
 
 }  // namespace tilewire

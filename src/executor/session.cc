@@ -129,9 +129,9 @@ void Session::find_topology() {
            topology().node(rank()).value, topology().local(rank()).value, workers_);
 }
 
-// What the planner is told of the network follows from options that all ranks share.
+// What the planner is told of the machine follows from what all ranks know: plans have a part that is the same on all.
 void Session::set_machine() {
-  if (gpu_) machine_ = gpu_machine(static_cast<int32_t>(ranks_on(gpu_->id()).size()));
+  if (gpu_) machine_ = gpu_machine(most_ranks_on_a_gpu());
   if (options_.emulated_bandwidth_gbps > 0) machine_.network_bytes_per_s = options_.emulated_bandwidth_gbps * 1e9 / 8;
   machine_.network_latency_s += options_.emulated_latency_us * 1e-6;
 }

@@ -90,6 +90,8 @@ class Session {
   DeviceRank device_rank(const KernelNames& names);
   // Error(invalid_argument) unless calls may have their operands there.
   void check_operands_on(bool is_gpu, const char* op) const;
+  // The same of an operation that CPU ranks alone can do, wherever its operands are.
+  void check_has_cpu_ranks(const char* op) const;
   // Of CPU ranks.
   RoleTeam& team() { return *team_; }
   RoleTeam& relay_team() { return *relay_team_; }
@@ -196,6 +198,7 @@ class Session {
   void share_roll_call_page(UniqueFd& page);
   void check_roll_call(const RollCallPage& page, std::span<const int32_t> expected) const;
   std::vector<Rank> ranks_on(const GpuId& gpu) const;
+  int32_t most_ranks_on_a_gpu() const;
   Rank wire_starter() const;
   void start_gpu();
   void end_gpu_calls() noexcept;

@@ -79,6 +79,16 @@ void Session::check_operands_on(bool is_gpu, const char* op) const {
                .advice = is_gpu ? "make the communicator with TILEWIRE_DEVICE=cuda" : "bring them to this rank's GPU"});
 }
 
+void Session::check_has_cpu_ranks(const char* op) const {
+  if (gpu_ == nullptr) return;
+  throw Error(ErrorKind::unavailable,
+              {.what = "this operation has no kernel, and this communicator is one of GPU ranks",
+               .where = fmt::format("rank {}, {}", rank().value, op),
+               .values = "device = " + options_.device,
+               .limit = "cpu",
+               .advice = "make a communicator with TILEWIRE_DEVICE=cpu for it"});
+}
+
 void Session::note_launched(uint64_t attempt) {
   launched_.push_back(attempt);
   if (launched_.size() <= kMostLaunched) return;

@@ -9,6 +9,7 @@
 #include "base/options.h"
 #include "executor/call.h"
 #include "executor/thread_cluster.h"
+#include "executor/toy_op.h"
 #include "executor/wire/host_wire.h"
 #include "memory/cuda/fake_driver.h"
 #include "memory/words.h"
@@ -332,6 +333,34 @@ TEST_F(GpuSession, RollCallThatIsNotCompleteIsARefusalThatSaysWhoCame) {
       EXPECT_NE(e.find(came), std::string::npos) << e;
     }
   }
+}
+
+struct NoKernel : toy::Op {
+  static constexpr bool kHasKernel = false;
+};
+
+// Not for where its operands are, which a handle does not have.
+TEST_F(GpuSession, AnOpWithoutAKernelIsRefusedForThat) {
+  for (const bool is_handle : {false, true}) {
+    const auto errors = run_gpu_ranks(2, gpu_options(), [&](Session& s) {
+      OpCalls<NoKernel> calls(s);
+      if (is_handle) calls.agree({.size = 4}, "");
+      calls.run({.size = 4});
+    });
+    for (const std::string& e : errors) {
+      EXPECT_NE(e.find("has no kernel"), std::string::npos) << e;
+      EXPECT_NE(e.find("TILEWIRE_DEVICE=cpu"), std::string::npos) << e;
+    }
+  }
+}
+
+// Plans have a part that must be the same on ranks that share their GPU with others and on those that do not.
+TEST_F(GpuSession, AllRanksPlanForTheSameMachineHoweverGpusAreDealtOut) {
+  std::vector<int32_t> ranks_per_gpu(3);
+  expect_all_well(run_gpu_ranks(3, gpu_options(), [&](Session& s) {
+    ranks_per_gpu[static_cast<size_t>(s.rank().value)] = s.machine().ranks_per_gpu;
+  }));
+  EXPECT_EQ(ranks_per_gpu, (std::vector<int32_t>{2, 2, 2}));
 }
 
 TEST_F(GpuSession, OperandsOfTheHostAreRefused) {

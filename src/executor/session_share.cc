@@ -39,6 +39,12 @@ void Session::learn_shares() {
   check_share(0);
 }
 
+int32_t Session::most_ranks_on_a_gpu() const {
+  size_t most = 0;
+  for (const GpuShare& share : shares_) most = std::max(most, ranks_on(share.gpu).size());
+  return static_cast<int32_t>(most);
+}
+
 std::vector<Rank> Session::ranks_on(const GpuId& gpu) const {
   std::vector<Rank> ranks;
   for (int32_t r = 0; r < std::ssize(shares_); ++r) {

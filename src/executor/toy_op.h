@@ -24,6 +24,7 @@ inline std::string to_json(const Choice& choice) { return fmt::format("{{\"numbe
 struct Problem {
   int64_t size = 0;  // of this rank, or of all ranks together where they are exchanged
   std::string text() const { return fmt::format("size {}", size); }
+  friend bool operator==(const Problem&, const Problem&) = default;
 };
 
 struct Tables {

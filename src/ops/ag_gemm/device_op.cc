@@ -61,7 +61,7 @@ DevicePlan DeviceOp::make_plan(const Problem& problem, const std::string& plan_j
 }
 
 std::string DeviceOp::agreed_text(const Problem& problem, const Plan& plan) {
-  return problem.agreed_text() + ", " + plan.fused->choice.shared_text() + ", on GPUs";
+  return problem.agreed_text() + ", " + plan.fused->choice.agreed_text() + ", on GPUs";
 }
 
 void DeviceOp::check_operands(const Op::Operands& operands) {

@@ -29,6 +29,7 @@ struct Op : PlannedOp<Problem, PlanChoice, ScheduleTables> {
   using Operands = HostOperands;
 
   static constexpr const char* kName = kCallName;
+  static constexpr bool kHasKernel = false;
   static constexpr const char* kMismatchAdvice =
       "bring the same number of rows on all ranks\n"
       "N =: bring the same number of columns on all ranks\n"

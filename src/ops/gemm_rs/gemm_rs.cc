@@ -41,8 +41,7 @@ Problem Op::make_problem(const Arguments& args, Session& session, CountExchange&
                   .dtype = args.a.dtype,
                   .wire_dtype = args.wire_dtype.value_or(args.a.dtype),
                   .k = args.a.cols,
-                  .out_dtype = args.out_dtype,
-                  .me = session.rank()};
+                  .out_dtype = args.out_dtype};
   problem.validate();
   return problem;
 }

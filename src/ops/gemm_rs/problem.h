@@ -24,7 +24,6 @@ struct Problem {
   // This rank's own:
   int64_t k = 0;  // columns of a, rows of b; with 0 it adds zeros
   DataType out_dtype = DataType::bf16;
-  Rank me{};  // in a call: for make_results, which is asked for rows[me]; plans do not look at it
 
   int64_t total_rows() const;
   int64_t result_bytes(Rank of) const;  // of a problem that validate() has passed
