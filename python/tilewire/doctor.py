@@ -127,30 +127,28 @@ def check_matplotlib() -> Check:
     return _package("matplotlib", OFF, "timeline pictures (Perfetto files work)", "pip install 'tilewire[demo]'")
 
 
-# What is looked for already, and what of it Tilewire uses today.
-NO_RDMA = "nothing today: there is no RDMA transport yet, nodes are emulated on one machine"
+NO_RDMA = "the transport rc: nodes joined by InfiniBand or RoCE (nodes emulated on one machine work)"
 NO_GPU = "ranks on GPUs (ranks on CPUs work)"
-FOR_RDMA = "nothing; the RDMA transports to come will need"
 
 
 def check_verbs() -> Check:
-    return _library(
-        "libibverbs", "libibverbs.so.1; no transport uses it yet", NO_RDMA, f"{FOR_RDMA} it: libibverbs1 (rdma-core)"
-    )
+    advice = "on a machine with an RDMA adapter: apt-get install libibverbs1 ibverbs-providers"
+    return _library("libibverbs", "libibverbs.so.1", NO_RDMA, advice)
 
 
 def check_efa() -> Check:
-    return _library(
-        "libefa", "libefa.so.1; no transport uses it yet", NO_RDMA, f"{FOR_RDMA} it on machines with AWS EFA adapters"
-    )
+    # Looked for already; no transport needs it today.
+    cost = "nothing today: there is no transport for AWS EFA yet"
+    advice = "nothing; the transport for AWS EFA to come will need it"
+    return _library("libefa", "libefa.so.1; no transport uses it yet", cost, advice)
 
 
 def check_rdma_devices() -> Check:
     folder = "/sys/class/infiniband"
     devices = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     if devices:
-        return Check("RDMA devices", OK, f"{', '.join(devices)}; no transport uses them yet")
-    return Check("RDMA devices", OFF, f"none in {folder}", NO_RDMA, f"{FOR_RDMA} an adapter and its driver")
+        return Check("RDMA devices", OK, ", ".join(devices))
+    return Check("RDMA devices", OFF, f"none in {folder}", NO_RDMA, "on a machine with an adapter: load its driver")
 
 
 def check_cuda_driver() -> Check:

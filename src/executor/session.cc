@@ -192,10 +192,12 @@ void Session::grow_halves(uint64_t attempt, int64_t half_bytes) {
   for (const ArenaExport& e : exports) {
     writer.u64(static_cast<uint64_t>(e.range.begin_bytes)).u64(static_cast<uint64_t>(e.range.bytes));
   }
+  writer.bytes(transport_ ? transport_->new_keys() : Bytes{});
   const auto all = control_->allgather(
       {.kind = "arena growth", .call = attempt, .hash = static_cast<uint64_t>(half_bytes)}, writer.take(), deadline());
   agreed_half_bytes_ = arena_->half_bytes();
   ExportsByRank by_rank;
+  std::vector<Bytes> keys;
   for (const Bytes& bytes : all) {
     ByteReader reader(bytes, "arena growth");
     agreed_half_bytes_ = std::min(agreed_half_bytes_, static_cast<int64_t>(reader.u64()));
@@ -204,7 +206,9 @@ void Session::grow_halves(uint64_t attempt, int64_t half_bytes) {
       const auto begin = static_cast<int64_t>(reader.u64());
       ranges.push_back({begin, static_cast<int64_t>(reader.u64())});
     }
+    keys.push_back(reader.bytes());
   }
+  if (transport_) transport_->learn_keys(keys);
   map_exports(exports, by_rank, deadline());
 }
 

@@ -103,7 +103,9 @@ TransportContext Session::transport_context() {
                            .ranks = control_->world_size(),
                            .peers = remote_members(),
                            .arena = arena_->base(),
-                           .arena_bytes = static_cast<uint64_t>(arena_->layout().total_bytes())};
+                           .arena_bytes = static_cast<uint64_t>(arena_->layout().total_bytes()),
+                           .strict_bytes = static_cast<uint64_t>(arena_->layout().half_offset(0)),
+                           .local = topology().local(rank()).value};
   for (int32_t r = 0; r < context.ranks; ++r) {
     if (threads_) {
       context.peer_arena_bases.push_back(threads_->arenas->base(Rank{r}));
@@ -127,6 +129,8 @@ void Session::make_transport() {
   const std::vector<Bytes> addresses =
       control_->allgather({.kind = "addresses for " + agreed, .hash = hash64(agreed)}, transport_->address(), limit);
   transport_->connect(addresses, limit - steady_now());
+  control_->barrier("connected", limit);
+  transport_->check_paths(limit - steady_now());
   arena_fds_.clear();
 }
 

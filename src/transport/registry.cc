@@ -7,6 +7,8 @@
 
 #include "transport/emulated/emulated_transport.h"
 #include "transport/fault/fault_transport.h"
+#include "transport/rc/port.h"
+#include "transport/rc/rc_transport.h"
 
 namespace tilewire {
 namespace {
@@ -19,6 +21,14 @@ constexpr std::array kKinds = {
         .why_unavailable = [](const Options&) { return std::string(); },
         .make = [](const TransportContext& context,
                    const Options& options) { return make_emulated_transport(context, emulated_options(options)); }},
+    TransportKind{.name = "rc",
+                  .purpose = "InfiniBand and RoCE: reliable connections of libibverbs",
+                  .why_unavailable = [](const Options& options) { return why_no_rc_port(rc_options(options)); },
+                  .make =
+                      [](const TransportContext& context, const Options& options) {
+                        const RcOptions rc = rc_options(options);
+                        return make_rc_transport(context, rc, verbs::load_verbs(rc.library));
+                      }},
 };
 
 std::string list_kinds(const Options& options) {

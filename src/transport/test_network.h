@@ -58,7 +58,7 @@ class TestNetwork {
 
  private:
   TransportContext context(Rank rank) const {
-    TransportContext context{.rank = rank, .ranks = ranks(), .peers = peers(rank)};
+    TransportContext context{.rank = rank, .ranks = ranks(), .peers = peers(rank), .local = rank.value};
     context.arena = memory_->base(rank);
     context.arena_bytes = static_cast<uint64_t>(layout_.total_bytes());
     for (int32_t r = 0; r < ranks(); ++r) context.peer_arena_bases.push_back(memory_->base(Rank{r}));
@@ -71,6 +71,11 @@ class TestNetwork {
     std::vector<std::thread> threads;
     for (const std::unique_ptr<Transport>& transport : transports_) {
       threads.emplace_back([&] { transport->connect(addresses, std::chrono::seconds(10)); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    threads.clear();
+    for (const std::unique_ptr<Transport>& transport : transports_) {
+      threads.emplace_back([&] { transport->check_paths(std::chrono::seconds(10)); });
     }
     for (std::thread& thread : threads) thread.join();
   }

@@ -1,11 +1,12 @@
 // The one interface between the proxy and a network. A transport moves bytes from this rank's registered arena into the
 // arenas of ranks on other nodes. It knows nothing of ops, tiles or calls.
 //
-// Life: made by the registry, register_arena() for each range, address(), connect() with everybody's addresses, then
-// post() and poll() by the proxy thread until close().
+// Life: made by the registry, register_arena() for each range, address(), connect() with everybody's addresses,
+// check_paths(), then post() and poll() by the proxy thread until close().
 //
-// Thread-safety: register_arena may also be called while the proxy runs (the arena grows between calls); address,
-// connect and close before the proxy starts or after it stopped; post, poll and idle_hint by the proxy thread alone.
+// Thread-safety: register_arena, new_keys and learn_keys may also be called while the proxy runs (the arena grows between
+// calls); address, connect, check_paths and close before the proxy starts or after it stopped; post, poll and idle_hint
+// by the proxy thread alone.
 #pragma once
 
 #include <chrono>
@@ -82,6 +83,8 @@ struct TransportContext {
   std::vector<Rank> peers{};   // the ranks of other nodes this rank exchanges data or signals with, both directions
   std::byte* arena = nullptr;  // base of the reserved range; offsets in requests count from here
   uint64_t arena_bytes = 0;    // length of the reserved range, the same on all ranks
+  uint64_t strict_bytes = 0;   // what lies before this offset is words: never written in a relaxed order
+  int32_t local = 0;           // number of this rank on its node: ranks of a node take devices in turn
 
   // For `emulated`, where one machine plays several nodes; real networks look at none of these.
   // How a peer's arena is reached: its base where the ranks are threads of one process, else its memory file, which the
@@ -106,6 +109,13 @@ class Transport {
   // Collective among all ranks. Throws Error(mismatch) for an address that is no address of this transport,
   // Error(deadline) and what `exchange_fds` throws.
   virtual void connect(std::span<const std::vector<std::byte>> addresses, std::chrono::nanoseconds deadline) = 0;
+  // Collective, once connect() has returned on all ranks: each path carries something both ways. No post() before it has
+  // returned on all ranks. Throws Error(deadline, unavailable) with the peer.
+  virtual void check_paths(std::chrono::nanoseconds /*deadline*/) {}
+  // For ranges registered after address() was called: what peers need to write there; and that of all ranks, by rank.
+  // Like register_arena() they may be called while the proxy runs.
+  virtual std::vector<std::byte> new_keys() { return {}; }
+  virtual void learn_keys(std::span<const std::vector<std::byte>> /*by_rank*/) {}
   // Takes a prefix of `requests` and returns how long it is: fewer than all is back-pressure, not an error. Never
   // blocks. A range that was not registered here, or lies outside the peer's arena, is an Error(invalid_argument) that
   // names it; requests before it were taken.

@@ -6,12 +6,10 @@
 namespace tilewire {
 namespace {
 
-// Sets of options that make one registered transport behave in different ways.
-std::vector<std::pair<std::string, Options>> option_sets(std::string_view name) {
-  Options options;
-  options.transport = std::string(name);
-  if (name != "emulated") return {{std::string(name), options}};
-  std::vector<std::pair<std::string, Options>> sets;
+using OptionSets = std::vector<std::pair<std::string, Options>>;
+
+OptionSets emulated_sets(Options options) {
+  OptionSets sets;
   options.emulated_latency_us = 20;
   options.emulated_bandwidth_gbps = 100;
   sets.emplace_back("emulated_rc_slow", options);
@@ -22,6 +20,28 @@ std::vector<std::pair<std::string, Options>> option_sets(std::string_view name) 
     sets.emplace_back(std::string("emulated_") + personality, options);
   }
   return sets;
+}
+
+OptionSets rc_sets(Options options) {
+  OptionSets sets;
+  for (const char* signal : {"ordered", "completion", "immediate"}) {
+    options.rc_signal = signal;
+    sets.emplace_back(std::string("rc_") + signal, options);
+  }
+  // The shortest queues there can be, so that they wrap all the time, and several of them.
+  options.rc_send_entries = options.rc_receive_entries = 16;
+  options.rc_channels = 3;
+  sets.emplace_back("rc_short_queues", options);
+  return sets;
+}
+
+// Sets of options that make one registered transport behave in different ways.
+OptionSets option_sets(std::string_view name) {
+  Options options;
+  options.transport = std::string(name);
+  if (name == "emulated") return emulated_sets(options);
+  if (name == "rc") return rc_sets(options);
+  return {{std::string(name), options}};
 }
 
 }  // namespace

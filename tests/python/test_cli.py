@@ -252,16 +252,27 @@ def test_doctor_loses_nothing_on_a_terminal(width: int, monkeypatch: pytest.Monk
 
 
 def test_doctor_promises_nothing_that_is_not_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No transport uses an RDMA library today: here or not, that is said."""
+    """No transport uses EFA today: with its library or without, that is said."""
 
     def no_library(name: str) -> None:
         raise OSError(f"{name}: cannot open shared object file")
 
     for load in (no_library, lambda name: None):
         monkeypatch.setattr("ctypes.CDLL", load)
-        for check in (doctor.check_verbs(), doctor.check_efa()):
-            text = " ".join((check.detail, check.cost, check.advice))
-            assert "no RDMA transport yet" in text or "no transport uses it yet" in text, text
+        check = doctor.check_efa()
+        text = " ".join((check.detail, check.cost, check.advice))
+        assert "no transport for AWS EFA yet" in text or "no transport uses it yet" in text, text
+
+
+def test_doctor_says_what_a_lack_of_verbs_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_library(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr("ctypes.CDLL", no_library)
+    check = doctor.check_verbs()
+    assert check.state == doctor.OFF and "the transport rc" in check.cost and "libibverbs1" in check.advice
+    monkeypatch.setattr("ctypes.CDLL", lambda name: None)
+    assert doctor.check_verbs().state == doctor.OK
 
 
 def test_doctor_says_what_a_gpu_lacks(monkeypatch: pytest.MonkeyPatch) -> None:

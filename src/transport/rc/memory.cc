@@ -1,0 +1,82 @@
+#include "transport/rc/memory.h"
+
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <tilewire/error.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/unique_fd.h"
+
+namespace tilewire {
+namespace {
+
+std::string memlock_text() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "unlimited";
+  return fmt::format("{} bytes", limit.rlim_cur);
+}
+
+[[noreturn]] void fail_registration(uint64_t bytes, int error, const std::string& where) {
+  ErrorParts parts{.what = "memory could not be registered with the RDMA device",
+                   .where = where,
+                   .values = fmt::format("{} bytes: {}", bytes, verbs::errno_text(error))};
+  if (error == ENOMEM || error == EAGAIN || error == EPERM) {
+    parts.limit = fmt::format("locked memory (ulimit -l): {}", memlock_text());
+    parts.advice =
+        "raise it (ulimit -l unlimited, LimitMEMLOCK=infinity, docker run --ulimit memlock=-1), or lower "
+        "TILEWIRE_ARENA_INITIAL_BYTES";
+  }
+  throw Error(ErrorKind::resource, std::move(parts));
+}
+
+}  // namespace
+
+void RcKeyTable::add(const RcKey& key) {
+  const Keys* now = now_.load(std::memory_order_relaxed);
+  auto next = std::make_unique<Keys>(now != nullptr ? *now : Keys{});
+  next->insert(std::upper_bound(next->begin(), next->end(), key,
+                                [](const RcKey& a, const RcKey& b) { return a.begin < b.begin; }),
+               key);
+  kept_.push_back(std::move(next));
+  now_.store(kept_.back().get(), std::memory_order_release);
+}
+
+const RcKey* RcKeyTable::find(uint64_t offset) const {
+  const Keys* keys = now_.load(std::memory_order_acquire);
+  if (keys == nullptr) return nullptr;
+  const auto behind = std::upper_bound(keys->begin(), keys->end(), offset,
+                                       [](uint64_t at, const RcKey& key) { return at < key.begin; });
+  if (behind == keys->begin()) return nullptr;
+  const RcKey& key = *std::prev(behind);
+  return offset < key.end ? &key : nullptr;
+}
+
+verbs::Mr register_memory(const verbs::Verbs& verbs, verbs::abi::Pd* pd, std::byte* begin, uint64_t bytes, bool relaxed,
+                          const std::string& where) {
+  const unsigned access = verbs::abi::kAccessLocalWrite | verbs::abi::kAccessRemoteWrite;
+  // Only the newer function drops the flag where the kernel does not know it.
+  verbs::abi::Mr* mr = relaxed && verbs.reg_mr_optional != nullptr
+                           ? verbs.reg_mr_optional(pd, begin, bytes, reinterpret_cast<uint64_t>(begin),
+                                                   access | verbs::abi::kAccessRelaxedOrdering)
+                           : verbs.reg_mr(pd, begin, bytes, static_cast<int>(access));
+  if (mr == nullptr) fail_registration(bytes, errno, where);
+  return {verbs, mr};
+}
+
+RcScratch::RcScratch(const verbs::Verbs& verbs, verbs::abi::Pd* pd, uint64_t bytes, const std::string& where) {
+  const UniqueFd fd(memfd_create("tilewire-rc", MFD_CLOEXEC));
+  if (!fd.is_open() || ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) {
+    throw Error(ErrorKind::resource, {.what = "no memory for the queues of the RC transport",
+                                      .where = where,
+                                      .values = fmt::format("{} bytes: {}", bytes, verbs::errno_text(errno)),
+                                      .advice = "raise the limits on open files and memory"});
+  }
+  memory_ = Mapping::share(fd.get(), static_cast<int64_t>(bytes), where, "queues");
+  mr_ = register_memory(verbs, pd, memory_.base(), bytes, false, where);
+}
+
+}  // namespace tilewire

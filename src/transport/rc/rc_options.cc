@@ -1,0 +1,57 @@
+#include "transport/rc/rc_options.h"
+
+#include <fmt/format.h>
+#include <tilewire/error.h>
+
+namespace tilewire {
+
+const char* to_string(RcSignal signal) {
+  switch (signal) {
+    case RcSignal::immediate: return "immediate";
+    case RcSignal::ordered: return "ordered";
+    case RcSignal::completion: return "completion";
+  }
+  return "unknown";
+}
+
+RcOptions rc_options(const Options& options) {
+  RcOptions rc;
+  rc.library = options.verbs_library;
+  rc.device = options.rc_device;
+  rc.gid_index = static_cast<int32_t>(options.rc_gid_index);
+  for (const RcSignal signal : {RcSignal::immediate, RcSignal::ordered, RcSignal::completion}) {
+    if (options.rc_signal == to_string(signal)) rc.signal = signal;
+  }
+  rc.channels = static_cast<int32_t>(options.rc_channels);
+  rc.send_entries = static_cast<uint32_t>(options.rc_send_entries);
+  rc.receive_entries = static_cast<uint32_t>(options.rc_receive_entries);
+  rc.mtu_bytes = options.rc_mtu == "port" ? 0 : std::stoi(options.rc_mtu);
+  rc.traffic_class = static_cast<uint8_t>(options.rc_traffic_class);
+  rc.service_level = static_cast<uint8_t>(options.rc_service_level);
+  rc.timeout = static_cast<uint8_t>(options.rc_timeout);
+  rc.retries = static_cast<uint8_t>(options.rc_retries);
+  rc.rnr_retries = static_cast<uint8_t>(options.rc_rnr_retries);
+  rc.relaxed_ordering = options.rc_relaxed_ordering != 0;
+  if (rc.signal == RcSignal::ordered && (rc.channels > 1 || rc.relaxed_ordering)) {
+    throw Error(ErrorKind::invalid_argument,
+                {.what = "words written behind their data need one queue pair a peer and strict memory",
+                 .values = fmt::format("rc_signal = ordered, rc_channels = {}, rc_relaxed_ordering = {}", rc.channels,
+                                       rc.relaxed_ordering ? 1 : 0),
+                 .advice = "set rc_signal=immediate, or rc_channels=1 and rc_relaxed_ordering=0"});
+  }
+  return rc;
+}
+
+verbs::abi::Mtu mtu_of_bytes(int32_t bytes) {
+  for (const verbs::abi::Mtu mtu :
+       {verbs::abi::kMtu256, verbs::abi::kMtu512, verbs::abi::kMtu1024, verbs::abi::kMtu2048, verbs::abi::kMtu4096}) {
+    if (bytes_of(mtu) == bytes) return mtu;
+  }
+  throw Error(ErrorKind::invalid_argument, {.what = "there is no such path MTU",
+                                            .values = fmt::format("mtu = {} bytes", bytes),
+                                            .limit = "256, 512, 1024, 2048 or 4096"});
+}
+
+int32_t bytes_of(verbs::abi::Mtu mtu) { return 128 << mtu; }
+
+}  // namespace tilewire

@@ -1,0 +1,419 @@
+// What the RC transport does before it carries anything: which port it takes, what it says when none fits, and that
+// nothing is left of an attempt that failed. What it carries is tested over soft-RoCE (tests/rdma).
+#include <gtest/gtest.h>
+#include <tilewire/error.h>
+#include <tilewire/options.h>
+
+#include "transport/rc/address.h"
+#include "transport/rc/fake_device.h"
+#include "transport/rc/gid_choice.h"
+#include "transport/rc/memory.h"
+#include "transport/rc/port.h"
+#include "transport/rc/queue.h"
+#include "transport/rc/rc_transport.h"
+#include "transport/verbs/handles.h"
+
+namespace tilewire {
+namespace {
+
+using namespace verbs;
+using std::chrono::milliseconds;
+
+template <class Function>
+Error error_of(Function&& function) {
+  try {
+    function();
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(ErrorKind::internal, {.what = "nothing was thrown"});
+}
+
+#define EXPECT_SAYS(error, text) EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what()
+
+constexpr abi::Gid kLinkLocal{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1};
+constexpr abi::Gid kGlobal{0x20, 0x01, 0x0d, 0xb8};
+constexpr abi::Gid kIpv4{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, 1};
+constexpr abi::Gid kEmpty{};
+
+TEST(GidChoice, TakesRoceV2OfAnIpv4AddressWhereverItStands) {
+  const GidChoice choice = choose_gid({{0, kLinkLocal, abi::kGidRoceV1},
+                                       {1, kLinkLocal, abi::kGidRoceV2},
+                                       {2, kIpv4, abi::kGidRoceV1},
+                                       {3, kGlobal, abi::kGidRoceV2},
+                                       {4, kIpv4, abi::kGidRoceV2}},
+                                      -1);
+  EXPECT_EQ(choice.index, 4);
+  EXPECT_EQ(choice.warning, "");
+  EXPECT_EQ(choice.text, "GID 4 (::ffff:10.77.0.1, RoCE v2)");
+}
+
+TEST(GidChoice, NeverTakesALinkLocalOrV1EntrySilently) {
+  const GidChoice link = choose_gid({{0, kLinkLocal, abi::kGidRoceV1}, {1, kLinkLocal, abi::kGidRoceV2}}, -1);
+  EXPECT_EQ(link.index, 1);
+  EXPECT_NE(link.warning, "");
+  const GidChoice v1 = choose_gid({{0, kLinkLocal, abi::kGidRoceV2}, {1, kIpv4, abi::kGidRoceV1}}, -1);
+  EXPECT_EQ(v1.index, 1);
+  EXPECT_NE(v1.warning, "");
+  EXPECT_EQ(choose_gid({{0, kLinkLocal, abi::kGidRoceV2}, {1, kGlobal, abi::kGidRoceV2}}, -1).warning, "");
+}
+
+TEST(GidChoice, NeverTakesAnEmptyOrUnreadableEntryNotEvenWhenAskedFor) {
+  const std::vector<GidRow> table{{0, kEmpty, abi::kGidRoceV2}, {1, kIpv4, abi::kGidRoceV2, false}};
+  EXPECT_EQ(choose_gid(table, -1).index, -1);
+  EXPECT_EQ(choose_gid(table, 0).index, -1);
+  const GidChoice asked = choose_gid(table, 1);
+  EXPECT_EQ(asked.index, -1);
+  EXPECT_EQ(asked.text, "GID 1 cannot be used; there is: GID 1 (unreadable)");
+  EXPECT_EQ(choose_gid({}, -1).text, "no GID can be used; there is: the GID table is empty");
+}
+
+TEST(RcKeyTable, FindsTheRangeOfEveryByteAndNoOther) {
+  RcKeyTable table;
+  EXPECT_EQ(table.find(0), nullptr);
+  table.add({8192, 12288, 3});
+  table.add({0, 4096, 1});
+  table.add({4096, 8192, 2});
+  EXPECT_EQ(table.find(0)->key, 1u);
+  EXPECT_EQ(table.find(4095)->key, 1u);
+  EXPECT_EQ(table.find(4096)->key, 2u);
+  EXPECT_EQ(table.find(12287)->key, 3u);
+  EXPECT_EQ(table.find(12288), nullptr);
+  RcKeyTable late;
+  late.add({100, 200, 1});
+  EXPECT_EQ(late.find(99), nullptr);
+}
+
+TEST(RcAddress, ComesBackAsItWasAndNothingElseIsOne) {
+  RcAddress address{.signal = RcSignal::completion,
+                    .channels = 3,
+                    .link_layer = abi::kLinkInfiniband,
+                    .mtu = abi::kMtu2048,
+                    .lid = 0xffff,
+                    .gid = kIpv4,
+                    .port = "mlx5_0:1",
+                    .arena = UINT64_MAX,
+                    .keys = {{1, UINT64_MAX, UINT32_MAX}},
+                    .scratch_key = 9,
+                    .receive_entries = 16,
+                    .queues = {{Rank{5}, 2, 0xffffff, 0xfffffe, 77}}};
+  const Bytes bytes = address.pack();
+  EXPECT_EQ(RcAddress::unpack(Rank{0}, bytes).pack(), bytes);
+  const Error other = error_of([] { RcAddress::unpack(Rank{4}, Bytes(40, std::byte{1})); });
+  EXPECT_EQ(other.kind(), ErrorKind::mismatch);
+  EXPECT_SAYS(other, "peer = 4");
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_THROW(RcAddress::unpack(Rank{0}, std::span(bytes).first(length)), Error) << length << " bytes";
+  }
+}
+
+TEST(VerbsTable, SaysWhichLibraryIsNotThereAndWhichFunctionIsMissing) {
+  const Error absent = error_of([] { load_verbs("libno-such-verbs.so.1"); });
+  EXPECT_EQ(absent.kind(), ErrorKind::unavailable);
+  EXPECT_SAYS(absent, "libno-such-verbs.so.1");
+  EXPECT_SAYS(absent, "TILEWIRE_VERBS_LIBRARY");
+  const Error other = error_of([] { load_verbs("libm.so.6"); });
+  EXPECT_EQ(other.kind(), ErrorKind::unavailable);
+  EXPECT_SAYS(other, "ibv_get_device_list");
+}
+
+TEST(VerbsHandle, FreesOnceAndIsEmptyWhenMovedFrom) {
+  FakeDevice device;
+  const Verbs verbs = device.table();
+  {
+    Pd first(verbs, verbs.alloc_pd(nullptr));
+    Pd second = std::move(first);
+    EXPECT_FALSE(first);
+    EXPECT_EQ(device.held, 1);
+    second = Pd(verbs, verbs.alloc_pd(nullptr));
+    EXPECT_EQ(device.held, 1);
+  }
+  EXPECT_EQ(device.held, 0);
+}
+
+class RcSetup : public ::testing::Test {
+ protected:
+  static constexpr uint64_t kPage = 4096;
+
+  RcSetup() : arena_(8 * kPage) { device_.ports = {FakeDevice::port("nic0"), FakeDevice::port("nic1")}; }
+
+  std::unique_ptr<Transport> make(int32_t peers = 2) {
+    TransportContext context{.rank = Rank{0}, .ranks = peers + 1, .arena = arena_.data(), .arena_bytes = arena_.size()};
+    for (int32_t r = 1; r <= peers; ++r) context.peers.emplace_back(r);
+    context.strict_bytes = kPage;
+    return make_rc_transport(context, options_, table_ = device_.table());
+  }
+  // An address that rank `from` of two would give to this rank.
+  RcAddress address_of(Rank from) const {
+    RcAddress address{.signal = options_.signal,
+                      .channels = options_.channels,
+                      .link_layer = device_.ports[0].attr.link_layer,
+                      .mtu = abi::kMtu4096,
+                      .lid = FakeDevice::kLid,
+                      .gid = kIpv4,
+                      .port = "nic9:1",
+                      .receive_entries = options_.receive_entries};
+    for (int32_t c = 0; c < options_.channels; ++c) address.queues.push_back({Rank{0}, c, 1000u + from.value, 5, 64});
+    return address;
+  }
+
+  FakeDevice device_;
+  RcOptions options_;
+  Verbs table_;
+  std::vector<std::byte> arena_;
+};
+
+TEST_F(RcSetup, NoDeviceIsSaid) {
+  device_.ports.clear();
+  const Error error = error_of([&] { make(); });
+  EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+  EXPECT_SAYS(error, "there is no RDMA device");
+}
+
+TEST_F(RcSetup, EachPortThatCannotBeUsedIsNamedWithItsReason) {
+  device_.ports[0].attr.state = abi::kPortDown;
+  device_.ports[1].gids.clear();
+  const Error error = error_of([&] { make(); });
+  EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+  EXPECT_SAYS(error, "nic0:1: the port is down");
+  EXPECT_SAYS(error, "nic1:1: no GID can be used; there is: the GID table is empty");
+  EXPECT_EQ(device_.held, 0);
+}
+
+TEST_F(RcSetup, AnUnreadableGidTableIsNoReasonToTakeAnEntryBlindly) {
+  device_.ports.resize(1);
+  device_.ports[0].unreadable = {0, 1};
+  EXPECT_SAYS(error_of([&] { make(); }), "GID 0 (unreadable), GID 1 (unreadable)");
+}
+
+TEST_F(RcSetup, ADeviceThatIsNotThereIsRefusedByName) {
+  options_.device = "mlx5_7";
+  const Error error = error_of([&] { make(); });
+  EXPECT_SAYS(error, "rc_device = mlx5_7");
+  EXPECT_SAYS(error, "nic0:1: can be used");
+}
+
+TEST_F(RcSetup, RanksOfANodeTakeWorkingPortsInTurn) {
+  device_.ports.insert(device_.ports.begin() + 1, FakeDevice::port("down"));
+  device_.ports[1].attr.state = abi::kPortDown;
+  const Verbs verbs = device_.table();
+  EXPECT_EQ(open_rc_port(verbs, options_, 0).name, "nic0:1");
+  EXPECT_EQ(open_rc_port(verbs, options_, 1).name, "nic1:1");
+  EXPECT_EQ(open_rc_port(verbs, options_, 2).name, "nic0:1");
+  options_.device = "nic1";
+  EXPECT_EQ(open_rc_port(verbs, options_, 0).name, "nic1:1");
+}
+
+TEST_F(RcSetup, APathMtuAboveThePortsIsRefused) {
+  options_.mtu_bytes = 4096;
+  device_.ports.resize(1);
+  device_.ports[0].attr.active_mtu = abi::kMtu1024;
+  EXPECT_SAYS(error_of([&] { make(); }), "the path MTU asked for is 4096, that of the port 1024");
+}
+
+TEST_F(RcSetup, CountsAreCheckedBeforeAnythingIsMade) {
+  const auto expect = [&](const char* what, const char* values) {
+    const Error error = error_of([&] { make(); });
+    EXPECT_EQ(error.kind(), ErrorKind::resource);
+    EXPECT_SAYS(error, what);
+    EXPECT_SAYS(error, values);
+    EXPECT_EQ(device_.held, 0);
+  };
+  device_.attr.max_cqe = 2 * static_cast<int>(256 + RcQueue::kOwnEntries + 512) - 1;
+  expect("too few entries of a completion queue", "needed = 1552: 2 peers, 1 channels, 256 send and 512 receive");
+  device_.attr.max_qp = 1;
+  expect("too few queue pairs", "needed = 2");
+  device_.attr.max_qp = 1024;
+  device_.attr.max_qp_wr = 263;
+  expect("too few entries of a send queue", "needed = 264");
+}
+
+TEST_F(RcSetup, NothingIsLeftWhenAnyStepOfTheCreationFails) {
+  for (const char* call : {"alloc_pd", "create_cq", "reg_mr", "create_qp", "post_recv", "modify_qp"}) {
+    for (int number = 0; number < 6; ++number) {
+      FakeDevice fresh;
+      fresh.ports = device_.ports;
+      fresh.refusals = {{call, number}};
+      options_.inline_bytes = 0;  // else a refused queue pair is asked for again without
+      options_.channels = 2;
+      TransportContext context{.rank = Rank{0},
+                               .ranks = 3,
+                               .peers = {Rank{1}, Rank{2}},
+                               .arena = arena_.data(),
+                               .arena_bytes = arena_.size()};
+      const Verbs verbs = fresh.table();
+      const Error error = error_of([&] {
+        const auto transport = make_rc_transport(context, options_, verbs);
+        for (uint64_t i = 0; i < 5; ++i) transport->register_arena(i * kPage, kPage);
+        std::vector<Bytes> addresses{{}, address_of(Rank{1}).pack(), address_of(Rank{2}).pack()};
+        transport->connect(addresses, milliseconds(1));
+      });
+      EXPECT_EQ(fresh.held, 0) << call << " number " << number << ": " << error.what();
+    }
+  }
+}
+
+TEST_F(RcSetup, AFailedRegistrationNamesTheBytesAndTheLimitOnLockedMemory) {
+  device_.refusals = {{"reg_mr", 2}};  // the first is the transport's own
+  const auto transport = make();
+  transport->register_arena(0, kPage);
+  const Error error = error_of([&] { transport->register_arena(kPage, 3 * kPage); });
+  EXPECT_EQ(error.kind(), ErrorKind::resource);
+  EXPECT_SAYS(error, "12288 bytes: Cannot allocate memory");
+  EXPECT_SAYS(error, "ulimit -l");
+  EXPECT_SAYS(error, "rank 0");
+}
+
+TEST_F(RcSetup, QueuePairsGoBeforeWhatTheyUse) {
+  make()->register_arena(0, kPage);
+  const std::vector<std::string> expected{"qp", "qp", "cq", "mr", "mr", "pd", "device"};
+  ASSERT_GE(device_.freed.size(), expected.size());
+  // Ports that were looked at and not taken have gone before.
+  EXPECT_TRUE(std::equal(expected.rbegin(), expected.rend(), device_.freed.rbegin()));
+  EXPECT_EQ(device_.held, 0);
+}
+
+TEST_F(RcSetup, RanksThatDifferAreToldInWhat) {
+  const auto transport = make(1);
+  const auto expect = [&](const RcAddress& address, const char* text) {
+    const std::vector<Bytes> addresses{{}, address.pack()};
+    const Error error = error_of([&] { transport->connect(addresses, milliseconds(1)); });
+    EXPECT_EQ(error.kind(), ErrorKind::mismatch);
+    EXPECT_SAYS(error, text);
+  };
+  RcAddress address = address_of(Rank{1});
+  address.signal = RcSignal::completion;
+  expect(address, "rc_signal = immediate here, completion there");
+  address = address_of(Rank{1});
+  address.channels = 2;
+  expect(address, "rc_channels = 1 here, 2 there");
+  address = address_of(Rank{1});
+  address.link_layer = abi::kLinkInfiniband;
+  expect(address, "different networks");
+  address = address_of(Rank{1});
+  address.queues[0].peer = Rank{7};
+  expect(address, "rank 1 has no queue for this rank");
+}
+
+TEST_F(RcSetup, APathGoesByGidOnRoceAndByLidOnInfiniband) {
+  options_.traffic_class = 104;
+  options_.service_level = 3;
+  {
+    const auto transport = make(1);
+    const std::vector<Bytes> addresses{{}, address_of(Rank{1}).pack()};
+    transport->connect(addresses, milliseconds(1));
+    EXPECT_EQ(device_.last_path.ah_attr.is_global, 1);
+    EXPECT_EQ(device_.last_path.ah_attr.grh.sgid_index, 1);
+    EXPECT_EQ(device_.last_path.ah_attr.grh.dgid, kIpv4);
+    EXPECT_EQ(device_.last_path.ah_attr.grh.traffic_class, 104);
+    EXPECT_EQ(device_.last_path.ah_attr.sl, 3);
+    EXPECT_EQ(device_.last_path.dest_qp_num, 1001u);
+    EXPECT_EQ(device_.last_path.rq_psn, 5u);
+  }
+  for (FakeDevice::Port& port : device_.ports) {
+    port.attr.link_layer = abi::kLinkInfiniband;
+    port.attr.lid = 3;
+  }
+  RcAddress address = address_of(Rank{1});
+  const auto transport = make(1);
+  const auto path_to = [&](const abi::Gid& gid) {
+    address.gid = gid;
+    const std::vector<Bytes> addresses{{}, address.pack()};
+    transport->connect(addresses, milliseconds(1));
+    return device_.last_path.ah_attr;
+  };
+  EXPECT_EQ(path_to(device_.ports[0].gids[0].gid).is_global, 0) << "within a subnet";
+  EXPECT_EQ(path_to(device_.ports[0].gids[0].gid).dlid, FakeDevice::kLid);
+  EXPECT_EQ(path_to(kGlobal).is_global, 1) << "of another subnet";
+}
+
+TEST_F(RcSetup, AnInfinibandPortWithoutALidIsNotTaken) {
+  device_.ports.resize(1);
+  device_.ports[0].attr.link_layer = abi::kLinkInfiniband;
+  EXPECT_SAYS(error_of([&] { make(); }), "the port has no LID");
+}
+
+TEST_F(RcSetup, APeerThatNeverAnswersIsNamedWithinTheLimit) {
+  const auto transport = make();
+  std::vector<Bytes> addresses{{}, address_of(Rank{1}).pack(), address_of(Rank{2}).pack()};
+  transport->connect(addresses, milliseconds(1));
+  const Error error = error_of([&] { transport->check_paths(milliseconds(20)); });
+  EXPECT_EQ(error.kind(), ErrorKind::deadline);
+  EXPECT_SAYS(error, "rank 1: 0 of 1 probes came, own ones not acknowledged; rank 2: 0 of 1");
+}
+
+TEST_F(RcSetup, KeysOfLaterRangesAreToldOnceAndLearned) {
+  const auto transport = make(1);
+  transport->register_arena(0, kPage);
+  const RcAddress address = RcAddress::unpack(Rank{0}, transport->address());
+  ASSERT_EQ(address.keys.size(), 1u);
+  EXPECT_TRUE(unpack_keys(transport->new_keys()).empty());
+  transport->register_arena(kPage, kPage);
+  const std::vector<RcKey> later = unpack_keys(transport->new_keys());
+  ASSERT_EQ(later.size(), 1u);
+  EXPECT_EQ(later[0].begin, kPage);
+
+  RcAddress peer = address_of(Rank{1});
+  peer.keys = address.keys;
+  const std::vector<Bytes> addresses{{}, peer.pack()};
+  transport->connect(addresses, milliseconds(1));
+  const WriteRequest request{.peer = Rank{1}, .src_offset = 0, .dst_offset = kPage, .bytes = 16};
+  EXPECT_SAYS(error_of([&] { transport->post({&request, 1}); }), "the peer has registered no memory there");
+  const std::vector<Bytes> keys{pack_keys({}), pack_keys(later)};
+  transport->learn_keys(keys);
+  EXPECT_EQ(transport->post({&request, 1}), 1u);
+}
+
+TEST_F(RcSetup, APostThatTheDeviceRefusesFailsItsRequestsByName) {
+  const auto transport = make(1);
+  transport->register_arena(0, kPage);
+  RcAddress peer = address_of(Rank{1});
+  peer.keys = {{0, kPage, 1}};
+  const std::vector<Bytes> addresses{{}, peer.pack()};
+  transport->connect(addresses, milliseconds(1));
+  device_.refusals = {{"post_send", 0}};
+  const WriteRequest requests[] = {{.peer = Rank{1}, .bytes = 16, .id = 4}, {.peer = Rank{1}, .bytes = 16, .id = 5}};
+  EXPECT_EQ(transport->post(requests), 2u);
+  Event events[4];
+  ASSERT_EQ(transport->poll(events), 2u);
+  EXPECT_EQ(events[0].kind, EventKind::failed);
+  EXPECT_EQ(events[0].id, 4u);
+  EXPECT_EQ(events[1].id, 5u);
+  EXPECT_EQ(events[1].peer, Rank{1});
+}
+
+TEST_F(RcSetup, WordsAreNeverRegisteredForRelaxedOrdering) {
+  options_.relaxed_ordering = true;
+  options_.signal = RcSignal::immediate;
+  std::vector<int> access;
+  const auto transport = make(1);
+  static std::vector<int>* seen = nullptr;
+  seen = &access;
+  table_.reg_mr = [](abi::Pd*, void*, size_t, int flags) -> abi::Mr* {
+    seen->push_back(flags);
+    errno = EINVAL;
+    return nullptr;
+  };
+  table_.reg_mr_optional = [](abi::Pd* pd, void* begin, size_t bytes, uint64_t, unsigned flags) {
+    return seen->push_back(static_cast<int>(flags)), static_cast<abi::Mr*>((void)pd, (void)begin, (void)bytes, nullptr);
+  };
+  EXPECT_THROW(transport->register_arena(0, kPage), Error);
+  EXPECT_THROW(transport->register_arena(kPage, kPage), Error);
+  ASSERT_EQ(access.size(), 2u);
+  EXPECT_EQ(access[0] & abi::kAccessRelaxedOrdering, 0);
+  EXPECT_NE(access[1] & abi::kAccessRelaxedOrdering, 0);
+}
+
+TEST(RcOptions, WordsBehindTheirDataNeedOneQueueAndStrictMemory) {
+  Options options;
+  options.rc_signal = "ordered";
+  EXPECT_EQ(rc_options(options).signal, RcSignal::ordered);
+  options.rc_channels = 2;
+  EXPECT_THROW(rc_options(options), Error);
+  options.rc_channels = 1;
+  options.rc_relaxed_ordering = 1;
+  EXPECT_THROW(rc_options(options), Error);
+}
+
+}  // namespace
+}  // namespace tilewire
