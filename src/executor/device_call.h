@@ -5,7 +5,7 @@
 //
 // An op describes it by a struct beside its description for CPU ranks, with the types
 //   Op           that one: name, Arguments, Problem (with ==), Operands and how they are checked are the same
-//   Plan         half_bytes: what the call needs of each half; json: the plan as text
+//   Plan         half_bytes: what the call needs of each half; json: the plan as text; predicted_s
 //   Kernel       what the calls of a problem, plan and variant share
 // and the static members, in the order of their use,
 //   KernelNames names()
@@ -155,6 +155,7 @@ class DeviceCalls {
     ready.agreed_hash = hash64(ready.agreed_text);
     ready.report = D::report(problem, ready.plan, context);
     ready.report.plan_json = ready.plan.json;
+    ready.report.predicted_s = ready.plan.predicted_s;
   }
 
   // Kernels that wait use what is forgotten; graphs use it for ever.

@@ -54,7 +54,9 @@ CallReport Op::report(const Schedule& s) {
       (copy.to == s.me() ? report.copy_bytes : report.node_bytes) += s.bytes(copy.chunk);
     }
   }
-  for (ForwardRole forward(s); forward.next(copy);) report.node_bytes += s.bytes(copy.chunk);
+  for (int32_t worker = 0; worker < s.forward_workers; ++worker) {
+    for (ForwardRole forward(s, worker); forward.next(copy);) report.node_bytes += s.bytes(copy.chunk);
+  }
   SendWork send;
   for (SendRole role(s); role.next(send);) report.network_bytes += int64_t{send.command.units} * kWireUnitBytes;
   return report;

@@ -20,7 +20,6 @@ namespace tilewire::ag_gemm {
 
 namespace {
 
-constexpr int32_t kRankWarps = 3;  // CTAs that have one: see kernel.cuh
 constexpr int64_t kNothingBytes = 16;
 
 constexpr std::array kEntries = {
@@ -58,12 +57,6 @@ OutType out_type(const Problem& problem) {
   return problem.out_dtype == problem.dtype ? OutType::as_operands : OutType::other_narrow;
 }
 
-// The gathered rows are copied behind the kernel: none of its tiles stands for them.
-Problem without_gathered(Problem problem) {
-  problem.wants_gathered = false;
-  return problem;
-}
-
 }  // namespace
 
 struct FusedKernel::State {
@@ -74,7 +67,7 @@ struct FusedKernel::State {
   const void* kernel = nullptr;
   bool is_b_n_major;
   DeviceRank rank;
-  ScheduleTables tables;
+  FusedTables tables;
   DeviceTables device;
   Schedule schedule;  // tables on the device; epoch 0
   CallView call;
@@ -82,31 +75,22 @@ struct FusedKernel::State {
   CUtensorMap gathered[2] = {};
   mutable KeptTensorMap last_input;  // of the launch before
   mutable std::array<KeptTensorMap, ColumnMap::kMaxWeights> last_b, last_d;
-  int32_t comm_ctas = 0, ctas = 0;
 
   State(const Problem& p, const FusedPlan& given, const PlanContext& context, const DeviceRank& of, bool n_major)
-      : problem(without_gathered(p)),
+      : problem(p),
         wants_gathered(p.wants_gathered && p.k > 0 && p.total_rows() > 0),
         plan(given),
         entry(&entry_of(given.choice)),
         is_b_n_major(n_major),
         rank(of),
-        tables(problem, given.choice, context),
+        tables(p, given, context),
         schedule(tables.schedule(0)) {
+    problem = tables.problem();
     const FormNumbers& form = entry->form;
     check_choice(plan.choice, problem, context);
     check_problem(problem, plan);
     kernel = entry->kernel(problem.dtype, is_b_n_major);
-    schedule.workers = static_cast<int32_t>(std::clamp<int64_t>(schedule.grid.tiles(), 1, plan.choice.workers));
-    schedule.own_in_place = plan.own_in_place;
-    comm_ctas = comm_ctas_of(plan.push_ctas, context.topology, form);
-    if (comm_ctas == 0)
-      schedule.workers = std::max(schedule.workers, (kRankWarps + form.cluster_ctas() - 1) / form.cluster_ctas());
-    ctas = static_cast<int32_t>(round_up(comm_ctas + schedule.workers * form.cluster_ctas(), form.launch_ctas));
-    schedule.workers = (ctas - comm_ctas) / form.cluster_ctas();
-    schedule.push_workers = comm_ctas > 0 ? plan.push_ctas : ctas;
-    schedule.forward_workers = comm_ctas > 0 ? 1 : ctas;
-    prepare_tile_grid(kernel, form, ctas);
+    prepare_tile_grid(kernel, form, tables.ctas());
     place_tables();
     for (Epoch half = 0; half < 2; ++half) {
       if (schedule.grid.rows == 0) continue;
@@ -122,7 +106,7 @@ struct FusedKernel::State {
     device.place(schedule.chunks.chunk_begin, ranks + 1);
     device.place(schedule.row_order, static_cast<size_t>(schedule.grid.row_blocks));
     device.place_zeroed(zeros, kNothingBytes);
-    place_call(device, rank, ctas, schedule.frame, call);
+    place_call(device, rank, tables.ctas(), schedule.frame, call);
     device.upload();
   }
 
@@ -183,8 +167,8 @@ struct FusedKernel::State {
       return;
     }
     const int32_t b_rows = is_b_n_major ? kStageDepth : form.cols;
-    to.b[w] = last_b[w].of(b.c_str(), problem.k > 0 ? o.b[w] : nothing(),
-                           {b_rows / form.cluster_row_tiles, kStageDepth});
+    to.b[w] =
+        last_b[w].of(b.c_str(), problem.k > 0 ? o.b[w] : nothing(), {b_rows / form.cluster_row_tiles, kStageDepth});
     const int32_t box_cols = problem.out_dtype == DataType::fp32 ? form.box_cols / 2 : form.box_cols;
     to.d[w] = last_d[w].of(out.c_str(), o.out[w], {kMmaRows, box_cols});
   }
@@ -210,14 +194,14 @@ FusedParameters FusedKernel::parameters(uint64_t agreed_hash, const FusedOperand
   name_call(p.call, agreed_hash, s.rank);
   p.shard = {static_cast<const std::byte*>(operands.a.data), operands.a.pitch_bytes};
   p.stages_per_tile = static_cast<int32_t>(div_up(std::max<int64_t>(s.problem.k, 1), kStageDepth));
-  p.comm_ctas = s.comm_ctas;
+  p.comm_ctas = s.tables.comm_ctas();
   p.pace_clocks = s.plan.pace_clocks;
   p.input = s.input_map(operands.a);
   return p;
 }
 
 void FusedKernel::launch(FusedParameters& parameters, cudaStream_t stream) const {
-  launch_tile_kernel(state_->kernel, state_->entry->form, state_->ctas, &parameters, stream);
+  launch_tile_kernel(state_->kernel, state_->entry->form, state_->tables.ctas(), &parameters, stream);
 }
 
 void FusedKernel::launch(uint64_t agreed_hash, const FusedOperands& operands, cudaStream_t stream) const {
@@ -227,11 +211,11 @@ void FusedKernel::launch(uint64_t agreed_hash, const FusedOperands& operands, cu
 }
 
 void FusedKernel::copy_gathered(const FusedOperands& operands, cudaStream_t stream) const {
-  if (state_->wants_gathered) launch_gathered_copy(state_->gathered_copy(operands), state_->ctas, stream);
+  if (state_->wants_gathered) launch_gathered_copy(state_->gathered_copy(operands), state_->tables.ctas(), stream);
 }
 
 DeviceMatrix FusedKernel::gathered(Epoch epoch) const { return state_->gathered_at(epoch); }
-int32_t FusedKernel::ctas() const { return state_->ctas; }
+int32_t FusedKernel::ctas() const { return state_->tables.ctas(); }
 const FormNumbers& FusedKernel::form() const { return state_->entry->form; }
 
 }  // namespace tilewire::ag_gemm

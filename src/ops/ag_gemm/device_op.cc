@@ -57,7 +57,8 @@ DevicePlan DeviceOp::make_plan(const Problem& problem, const std::string& plan_j
   return {.fused = std::make_shared<const FusedPlan>(plan.choice),
           .json = to_json(plan.choice),
           .explanation = plan.explain(),
-          .half_bytes = plan.half_bytes};
+          .half_bytes = plan.half_bytes,
+          .predicted_s = plan.predicted_s};
 }
 
 std::string DeviceOp::agreed_text(const Problem& problem, const Plan& plan) {
@@ -79,7 +80,7 @@ std::shared_ptr<DeviceOp::Kernel> DeviceOp::make_kernel(const Problem& problem, 
 }
 
 CallReport DeviceOp::report(const Problem& problem, const Plan& plan, const PlanContext& context) {
-  return Op::report(ScheduleTables(problem, plan.fused->choice, context).schedule(1));
+  return Op::report(FusedTables(problem, *plan.fused, context).schedule(1));
 }
 
 void DeviceOp::launch(const Kernel& kernel, uint64_t agreed_hash, const Op::Operands& operands, void* stream) {

@@ -20,6 +20,7 @@ struct DevicePlan {
   std::string json;
   std::string explanation;  // for people
   int64_t half_bytes = 0;
+  double predicted_s = 0;
 };
 
 struct DeviceOp {

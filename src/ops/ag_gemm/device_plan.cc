@@ -23,6 +23,7 @@ namespace {
 
 constexpr double kMemoryBytesPerS = 3.2e12;             // of a GPU
 constexpr int64_t kCachedBytes = int64_t{24} << 20;     // what b may have of the cache
+constexpr int32_t kRankWarps = 3;                       // beside the tiles, in a CTA each: see kernel.cuh
 constexpr int64_t kLeastChunkBytes = int64_t{1} << 15;  // smaller ones cost more than they hide
 
 FusedPlan with_chunks(int64_t chunk_rows) {
@@ -207,7 +208,42 @@ TimedReport simulate(const Problem& problem, const FusedPlan& plan, const Topolo
   const Schedule schedule = ScheduleTables(problem, plan.choice, context).schedule(1);
   clusters.machine.worker_flops = gemm_tile_flops(plan.choice.tile_rows, plan.choice.tile_cols, problem.k) /
                                   Clusters(schedule, *form_of(plan.choice), problem.k, context.machine).work_s();
-  return simulate(problem, plan.choice, topology, clusters, keeps_trace);
+  // One who pushes and one who forwards stand for those of all SMs: the port bounds them together.
+  OpSimulation simulation(topology, context.arena);
+  simulation.add_call<RankModel>(problem, {plan.choice}, clusters.machine,
+                                 [&](Schedule& s) { s.own_in_place = plan.own_in_place; });
+  return run_timed(simulation.program(), {.machine = clusters.machine, .keeps_trace = keeps_trace});
+}
+
+namespace {
+
+Problem without_gathered(Problem problem) {
+  problem.wants_gathered = false;
+  return problem;
+}
+
+}  // namespace
+
+FusedTables::FusedTables(const Problem& problem, const FusedPlan& plan, const PlanContext& context)
+    : problem_(without_gathered(problem)), plan_(plan), tables_(problem_, plan.choice, context) {
+  const FormNumbers& form = *form_of(plan.choice);
+  const int32_t cluster_ctas = form.cluster_ctas();
+  comm_ctas_ = comm_ctas_of(plan.push_ctas, context.topology, form);
+  int64_t workers = std::clamp<int64_t>(tables_.schedule(0).grid.tiles(), 1, plan.choice.workers);
+  if (comm_ctas_ == 0) workers = std::max<int64_t>(workers, div_up(kRankWarps, cluster_ctas));
+  ctas_ = static_cast<int32_t>(round_up(comm_ctas_ + workers * cluster_ctas, form.launch_ctas));
+  workers_ = (ctas_ - comm_ctas_) / cluster_ctas;
+  push_workers_ = comm_ctas_ > 0 ? plan.push_ctas : ctas_;
+  forward_workers_ = comm_ctas_ > 0 ? 1 : ctas_;
+}
+
+Schedule FusedTables::schedule(Epoch epoch) const {
+  Schedule schedule = tables_.schedule(epoch);
+  schedule.workers = workers_;
+  schedule.push_workers = push_workers_;
+  schedule.forward_workers = forward_workers_;
+  schedule.own_in_place = plan_.own_in_place;
+  return schedule;
 }
 
 PlanOf<FusedPlan> check_fused_plan(const FusedPlan& plan, const Problem& problem, const PlanContext& context) {

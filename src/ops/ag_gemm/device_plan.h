@@ -48,6 +48,26 @@ const FormNumbers* form_of(const PlanChoice& choice);
 // CTAs that only communicate, whole clusters of them: beside those that push one forwards, where there are several nodes.
 int32_t comm_ctas_of(int32_t push_ctas, const Topology& topology, const FormNumbers& form);
 
+// The tables behind the schedule that a kernel walks: those of the plan's choice, with who does what on the GPU. One
+// source for the kernel, for reports and for the simulation. Gathered rows that the caller wants are copied behind the
+// kernel: no tile stands for them.
+class FusedTables {
+ public:
+  FusedTables(const Problem& problem, const FusedPlan& plan, const PlanContext& context);
+
+  Schedule schedule(Epoch epoch) const;
+  const Problem& problem() const { return problem_; }
+  int32_t comm_ctas() const { return comm_ctas_; }
+  int32_t ctas() const { return ctas_; }  // with those that only communicate
+
+ private:
+  Problem problem_;
+  FusedPlan plan_;
+  ScheduleTables tables_;
+  int32_t comm_ctas_ = 0, ctas_ = 0;
+  int32_t workers_ = 0, push_workers_ = 0, forward_workers_ = 0;
+};
+
 // The best plan for a rank that may take `context.workers` SMs, of which `push_ctas` and more only communicate. The shared
 // part depends on agreed values only. Throws as make_plan() of CPU ranks does, and Error(resource) when no SM is left to
 // compute with.

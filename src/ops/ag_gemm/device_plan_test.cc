@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "executor/plan_test_support.h"
+#include "ops/ag_gemm/ag_gemm.h"
 #include "schedule/topology_tables.h"
 
 namespace tilewire::ag_gemm {
@@ -97,6 +98,41 @@ TEST_F(FusedPlanTest, WorkTakesTheTimeOfItsFormAndOfTheClock) {
   x.machine = kH200Machine;
   x.machine.ranks_per_gpu = 4;  // they share its cache
   EXPECT_GT(make_fused_plan(problem(8192, 8192, 8192), x).compute_s, 1.05 * plain_s);
+}
+
+// What the kernel walks is what reports count: who does it is another question than what is done.
+TEST_F(FusedPlanTest, ReportsCountTheScheduleOfTheKernel) {
+  const Problem p = problem(8192, 4096, 4096);
+  const int64_t shard_bytes = 2048 * 4096 * 2;
+  FusedPlan plan = make_fused_plan(p, context()).choice;
+  const CallReport several_nodes = Op::report(FusedTables(p, plan, context()).schedule(1));
+  EXPECT_EQ(several_nodes.network_bytes, shard_bytes);
+  EXPECT_EQ(several_nodes.node_bytes, 2 * shard_bytes);  // own rows, and those that enter the node here
+  EXPECT_EQ(several_nodes.copy_bytes, shard_bytes);      // commands take them from the arena
+  const TopologyTables one_node = TopologyTables::from_layout({4});
+  PlanContext x = context();
+  x.topology = one_node.view();
+  for (const bool own_in_place : {true, false}) {
+    plan.own_in_place = own_in_place;
+    const CallReport report = Op::report(FusedTables(p, plan, x).schedule(1));
+    EXPECT_EQ(report.network_bytes, 0);
+    EXPECT_EQ(report.node_bytes, 3 * shard_bytes);
+    EXPECT_LE(report.copy_bytes, own_in_place ? plan.choice.tile_rows * 2 * 4096 * 2 : shard_bytes);
+    EXPECT_EQ(report.copy_bytes == shard_bytes, !own_in_place);
+  }
+}
+
+TEST_F(FusedPlanTest, EveryCtaHasWorkOrIsNeededByTheRank) {
+  const Problem p = problem(8192, 4096, 4096);
+  const FusedPlan beside = make_fused_plan(p, context()).choice, apart = make_fused_plan(p, context(), 4).choice;
+  const FusedTables tables(p, beside, context()), with_apart(p, apart, context());
+  EXPECT_EQ(tables.ctas(), kH200Workers);
+  EXPECT_EQ(tables.schedule(1).push_workers, kH200Workers);
+  EXPECT_EQ(with_apart.comm_ctas(), 6);
+  EXPECT_EQ(with_apart.schedule(1).push_workers, 4);
+  EXPECT_EQ(with_apart.schedule(1).forward_workers, 1);
+  const FusedTables tiny(problem(4, 64, 8), beside, context());  // one tile, and a warp each for call, send and relay
+  EXPECT_EQ(tiny.ctas(), 4);
 }
 
 TEST_F(FusedPlanTest, JsonGoesBothWaysAndAGivenPlanIsTaken) {
