@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <mutex>
+#include <shared_mutex>
 #include <utility>
 
 #include "memory/cuda/cuda_arena.h"
@@ -119,6 +121,8 @@ class CudaRank final : public GpuRank {
   const FaultRecord& fault() const override { return *reinterpret_cast<const FaultRecord*>(fault_.host()); }
 
   bool has_given_up() const override {
+    const std::shared_lock open(closing_);
+    if (is_closed_) return false;
     uint64_t word = 0;
     device_->copy_to_host(&word, std::bit_cast<CUdeviceptr>(arena_->base() + ControlPage::kAbort), sizeof(word),
                           where_);
@@ -156,7 +160,8 @@ class CudaRank final : public GpuRank {
     last_stream_ = stream;
   }
   bool is_idle() const override {
-    if (!has_launched_ || !device_->is_usable()) return true;
+    const std::shared_lock open(closing_);
+    if (is_closed_ || !has_launched_ || !device_->is_usable()) return true;
     const CudaContext current(*device_, where_);
     const CUresult result = device_->driver().event_query(last_call_);
     if (result == CUDA_ERROR_NOT_READY) return false;
@@ -165,6 +170,8 @@ class CudaRank final : public GpuRank {
   }
 
   void close() noexcept override {
+    const std::unique_lock closing(closing_);
+    is_closed_ = true;
     if (device_->is_usable()) {
       const CudaContext current(*device_);
       if (last_call_ != nullptr) device_->driver().event_destroy(last_call_);
@@ -201,6 +208,8 @@ class CudaRank final : public GpuRank {
     device_->check(result, {.name = name, .purpose = purpose, .where = where_});
   }
 
+  mutable std::shared_mutex closing_;  // held shared by those who may come from any thread
+  bool is_closed_ = false;
   std::string where_;
   std::shared_ptr<const CudaDevice> device_;
   int32_t sms_;

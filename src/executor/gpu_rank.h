@@ -1,8 +1,8 @@
 // What a rank on a GPU has beside its arena, for all calls of its communicator: the GPU, the state from which kernels
 // take their epochs, the record in which they say what went wrong, and the order of the streams on which calls come.
 //
-// No CUDA header is needed to use this one. Thread-safety: fault(), is_idle() and has_given_up() from any thread before close();
-// everything else by one thread at a time.
+// No CUDA header is needed to use this one. Thread-safety: fault(), is_idle() and has_given_up() from any thread, also beside
+// close() and behind it; everything else by one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,7 @@ class GpuRank {
   virtual NotedWorks take_notes() = 0;
   // Written by kernels at any time, see its `state`.
   virtual const FaultRecord& fault() const = 0;
-  // Whether a kernel of this rank has given up, or was told to by one of its node. Copies from the GPU.
+  // Whether a kernel of this rank has given up, or was told to by one of its node. Copies from the GPU; false when closed.
   virtual bool has_given_up() const = 0;
 
   // Of the last call that has ended. Copies from the GPU; no kernel runs.
@@ -73,7 +73,7 @@ class GpuRank {
   virtual bool is_capturing(void* stream) const = 0;
   virtual void before_launch(void* stream) = 0;
   virtual void after_launch(void* stream) = 0;
-  // Whether all calls that were launched have ended, but for replays of graphs.
+  // Whether all calls that were launched have ended, but for replays of graphs; true when closed.
   virtual bool is_idle() const = 0;
 
   // When no kernel of the rank runs any more. Idempotent.

@@ -12,8 +12,6 @@ namespace tilewire {
 namespace {
 
 constexpr std::chrono::seconds kCloseGrace{1};  // for calls in flight
-// So many calls may be in flight before the oldest counts as ended: a peer that leaves is then no longer missed in it.
-constexpr size_t kMostLaunched = 48;
 constexpr size_t kLaunchedPerLook = 16;
 
 }  // namespace
@@ -91,7 +89,8 @@ void Session::check_has_cpu_ranks(const char* op) const {
 
 void Session::note_launched(uint64_t attempt) {
   launched_.push_back(attempt);
-  if (launched_.size() <= kMostLaunched) return;
+  if (launched_.size() <= kMostCallsInFlight) return;
+  // The oldest counts as ended: a peer that leaves is no longer missed in it.
   control_->end_call(launched_.front());
   launched_.pop_front();
 }

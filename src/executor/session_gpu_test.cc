@@ -482,6 +482,27 @@ TEST_F(GpuSession, CheckWaitsForTheNewsWhereAKernelHasGivenUp) {
   for (const std::string& e : errors) EXPECT_NE(e.find("late news"), std::string::npos) << e;
 }
 
+// As comm.check() and comm.synchronize() of one thread beside close() of another.
+TEST_F(GpuSession, WhoAsksTheGpuWhileAnotherThreadClosesFindsNothingThatIsGone) {
+  expect_all_well(run_gpu_ranks(1, gpu_options(), [](Session& s) {
+    GpuRank& gpu = *s.gpu();
+    gpu.before_launch(nullptr);
+    gpu.after_launch(nullptr);
+    std::atomic<bool> is_over{false};
+    std::thread asking([&] {
+      while (!is_over) {
+        gpu.is_idle();
+        gpu.has_given_up();
+      }
+    });
+    s.close();
+    EXPECT_TRUE(gpu.is_idle());
+    EXPECT_FALSE(gpu.has_given_up());
+    is_over = true;
+    asking.join();
+  }));
+}
+
 TEST_F(GpuSession, CreationThatFailsAnywhereLeavesNothing) {
   int64_t n = 1;
   for (; n < 200; ++n) {

@@ -71,8 +71,8 @@ class Joined {
   int32_t me() const { return session_->rank().value; }
   int32_t ranks() const { return session_->topology().ranks; }
   void call(const RankCase& data, const Stream& stream) { call(data.arguments(), stream); }
-  void call(const ag_gemm::Arguments& arguments, const Stream& stream) {
-    calls_.run(arguments, static_cast<cudaStream_t>(stream));
+  CallReport call(const ag_gemm::Arguments& arguments, const Stream& stream) {
+    return calls_.run(arguments, static_cast<cudaStream_t>(stream));
   }
   void meet() { session_->control().barrier("test", deadline_in(std::chrono::seconds(30))); }
 

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -36,6 +37,21 @@ void await_free_sms() {
   await_file(file + ".done");
 }
 
+size_t used_mib_of_gpu() {
+  size_t free = 0, all = 0;
+  check_cuda(cudaMemGetInfo(&free, &all), "asking for the memory in use");
+  return (all - free) >> 20;
+}
+
+// What was used behind each life; the first ones may leave what the process needs for good.
+void expect_flat(const std::vector<size_t>& used_mib) {
+  std::printf("  MiB used behind each life:");
+  for (const size_t mib : used_mib) std::printf(" %zu", mib);
+  std::printf("\n");
+  const auto early = used_mib.begin() + static_cast<std::ptrdiff_t>(used_mib.size() / 3);
+  expect(*std::max_element(early, used_mib.end()) <= *early, "lives leave no memory of the GPU in use");
+}
+
 }  // namespace
 
 std::vector<Scenario> scenarios() {
@@ -44,6 +60,10 @@ std::vector<Scenario> scenarios() {
       {.name = "lives of 2, eager", .lives = {test_life}, .loading = "EAGER"},
       {.name = "lives of 4", .lives = {test_life, test_next_life}, .nodes = {4}},
       {.name = "lives of 1", .lives = {test_life}, .nodes = {1}},
+      {.name = "many lives of 1",
+       .lives = std::vector<std::function<void(Joined&)>>(12, test_next_life),
+       .nodes = {1},
+       .is_flat = true},
       {.name = "mismatch", .lives = {test_mismatch, test_next_life}, .nodes = {3}},
       {.name = "refused", .lives = {test_refused, test_next_life}, .nodes = {3}},
       {.name = "absent", .lives = {test_next_life, test_absent}, .nodes = {3}, .last_deadline_s = 0.05},
@@ -52,6 +72,7 @@ std::vector<Scenario> scenarios() {
       {.name = "nodes 3+1, lives", .lives = {test_life, test_next_life}, .nodes = {3, 1}},
       {.name = "nodes 1+2, lives", .lives = {test_life, test_next_life}, .nodes = {1, 2}},
       {.name = "nodes 2x2, mismatch", .lives = {test_mismatch, test_next_life}, .nodes = {2, 2}},
+      {.name = "nodes 2x2, orders", .lives = {test_orders, test_next_life}, .nodes = {2, 2}},
       {.name = "nodes 2x2, refused", .lives = {test_refused, test_next_life}, .nodes = {2, 2}},
       {.name = "nodes 1+2, absent", .lives = {test_next_life, test_absent}, .nodes = {1, 2}, .last_deadline_s = 0.05},
       {.name = "nodes 2x2, crowded",
@@ -90,6 +111,7 @@ int hold_sms() {
 int run_rank(const Scenario& scenario, const std::vector<std::string>& ports) {
   alarm(kRankLimitS);
   check_cuda(cudaSetDevice(0), "choosing the GPU");
+  std::vector<size_t> used_mib;
   for (size_t life = 0; life < scenario.lives.size(); ++life) {
     Options options = Options::from_environment();
     if (!ports.empty()) options.rendezvous = "127.0.0.1:" + ports.at(life);
@@ -99,10 +121,14 @@ int run_rank(const Scenario& scenario, const std::vector<std::string>& ports) {
       if (scenario.is_crowded) await_free_sms();
       continue;
     }
-    Joined joined(options);
-    scenario.lives[life](joined);
+    {
+      Joined joined(options);
+      scenario.lives[life](joined);
+    }
+    used_mib.push_back(used_mib_of_gpu());
     std::fflush(stdout);
   }
+  if (scenario.is_flat) expect_flat(used_mib);
   return verdict_of_claims();
 }
 

@@ -23,6 +23,7 @@ struct Scenario {
   const char* refusal = nullptr;  // of the first life's creation
   bool is_crowded = false;        // another program holds SMs during the first life
   bool has_mps = true;
+  bool is_flat = false;  // lives leave no memory behind
   const char* personality = "rc";
   const char* loading = "LAZY";
 

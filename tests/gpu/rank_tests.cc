@@ -147,6 +147,26 @@ void test_all_refuse(Joined& joined) {
   expect(data.count_wrong() == 0, "a call behind one that all refused");
 }
 
+// What a call reports to have moved: its own rows to each receiver once, and what it forwards.
+void test_report(Joined& joined) {
+  const Stream stream;
+  const RankShape shape = shapes(joined.ranks())[0];
+  RankCase data(shape, joined.me());
+  call_once(joined, data, stream, 1);
+  const CallReport report = joined.call(data.arguments(), stream);
+  stream.finish();
+  const Topology t = joined.session().topology();
+  const Rank me{joined.me()};
+  const int64_t shard = shape.rows[static_cast<size_t>(me.value)] * shape.k * size_bytes(shape.type);
+  const int64_t peers = t.ranks_on(t.node(me)) - 1;
+  int64_t entered = 0;  // of other nodes' ranks, here
+  for (int32_t r = 0; r < t.ranks; ++r) entered += !t.same_node(Rank{r}, me) && t.entry_rank(Rank{r}, me) == me ? 1 : 0;
+  expect(report.node_bytes == peers * (1 + entered) * shard, "rows go once to each rank of the node");
+  expect(report.network_bytes == (t.nodes - 1) * shard, "and once to each other node");
+  expect(report.copy_bytes <= shard, "and not twice into the own memory");
+  expect(report.plan_json.find("\"tile_rows\"") != std::string::npos, "the report has the plan");
+}
+
 // Events of one call lie between the host's times around it, and none comes when the recording has ended.
 void test_trace(Joined& joined) {
   const Stream stream;
@@ -182,6 +202,7 @@ void test_trace(Joined& joined) {
 
 void test_life(Joined& joined) {
   test_trace(joined);
+  test_report(joined);
   test_shapes(joined);
   test_two_streams(joined);
   test_graph(joined);
@@ -206,6 +227,25 @@ void test_mismatch(Joined& joined) {
   const auto begin = Clock::now();
   joined.call(joined.me() == 0 ? first : second, stream);
   stream.finish();
+  expect_end(joined, ErrorKind::mismatch, {"K = 256", "K = 72"}, begin);
+}
+
+// As on two streams on which ranks put their calls in opposite orders: each waits for what the other has behind it.
+void test_orders(Joined& joined) {
+  const Stream one, other;
+  RankCase first(shapes(joined.ranks())[0], joined.me()), second(shapes(joined.ranks())[2], joined.me());
+  call_once(joined, first, one, 1);
+  call_once(joined, second, one, 1);
+  joined.meet();
+  const auto begin = Clock::now();
+  const bool is_last = joined.me() + 1 == joined.ranks();
+  // The second one may hear already what has become of the first.
+  static_cast<void>(error_of([&] {
+    joined.call(is_last ? second : first, one);
+    joined.call(is_last ? first : second, other);
+  }));
+  one.finish();
+  other.finish();
   expect_end(joined, ErrorKind::mismatch, {"K = 256", "K = 72"}, begin);
 }
 

@@ -11,6 +11,7 @@ void test_life(Joined& joined);       // every shape, streams, graphs, a refusal
 void test_next_life(Joined& joined);  // one call
 // Each of these ends with the communicator.
 void test_mismatch(Joined& joined);
+void test_orders(Joined& joined);
 void test_refused(Joined& joined);
 void test_absent(Joined& joined);  // its deadline is short
 void test_killed(Joined& joined);  // the last rank

@@ -30,6 +30,14 @@ class CallGate {
     return !waiter_.has_given_up();
   }
 
+  // consume() for all words of a work: by a single thread whose copies then read what was published.
+  template <class Role>
+  TILEWIRE_DEVICE bool pass_for_copies(const Role& role, const typename Role::Work& w) {
+    const bool is_here = pass_alone(role, w);
+    ptx::fence_async_global();
+    return is_here;
+  }
+
   // Whether pass_alone() would not wait. By a single thread.
   template <class Role>
   TILEWIRE_DEVICE bool is_open(const Role& role, const typename Role::Work& w) const {

@@ -67,10 +67,10 @@ class Waiter {
   static constexpr uint32_t kPollsPerLook = 32;  // looks at the clock and the abort word are rarer than at the flag
 
   // Who sets the abort word writes the record. (The claim is in device memory, since a GPU behind PCIe has no atomics
-  // on host memory.)
+  // on host memory. Ranks on other GPUs of the node set the word, too.)
   TILEWIRE_DEVICE void record(KernelFaultKind kind, uint64_t word, uint64_t expected, uint64_t seen) const {
     auto* abort_word = reinterpret_cast<unsigned long long*>(limits_.abort_word);
-    if (atomicCAS(abort_word, 0ull, 1ull) != 0) return;
+    if (atomicCAS_system(abort_word, 0ull, 1ull) != 0) return;
     FaultRecord* fault = limits_.fault;
     fault->kind = kind;
     fault->op = limits_.op;

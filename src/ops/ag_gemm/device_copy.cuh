@@ -35,8 +35,7 @@ class LoadGate {
   template <class Role>
   TILEWIRE_DEVICE void pass(const Role& role, const CopyWork& w) {
     if (w.needs == 0) return;
-    if (!gate_.pass_alone(role, w)) ring_.set_mark();
-    ptx::fence_async_global();
+    if (!gate_.pass_for_copies(role, w)) ring_.set_mark();
   }
   TILEWIRE_DEVICE bool may_publish() const { return false; }
   TILEWIRE_DEVICE int32_t role() const { return 0; }
@@ -72,8 +71,7 @@ class SoloGate {
   template <class Role>
   TILEWIRE_DEVICE void pass(const Role& role, const CopyWork& w) {
     if (w.needs == 0) return;
-    gate_.pass_alone(role, w);
-    ptx::fence_async_global();
+    gate_.pass_for_copies(role, w);
   }
   TILEWIRE_DEVICE bool may_publish() { return !gate_.waiter().has_given_up(); }
   TILEWIRE_DEVICE int32_t role() const { return role_; }

@@ -9,8 +9,6 @@
 namespace tilewire {
 namespace {
 
-constexpr size_t kKeptCalls = 64;  // a peer is at most one call away; refused calls may add to that
-
 std::string step_text(const CallStep& step) {
   return fmt::format(": agrees on '{}' (hash {:016x})", step.kind, step.hash);
 }
@@ -105,7 +103,10 @@ Verdict CallLedger::agree(const CallStep& step) {
   return check_steps_of(step.call);
 }
 
-void CallLedger::end_step(uint64_t call) { calls_[call].is_in_step = false; }
+void CallLedger::end_step(uint64_t call) {
+  const auto own = calls_.find(call);
+  if (own != calls_.end()) own->second.is_in_step = false;
+}
 
 Verdict CallLedger::enter_call(uint64_t call) {
   calls_[call].state = State::entered;
@@ -120,7 +121,8 @@ Verdict CallLedger::enter_call(uint64_t call) {
 OutsideStep CallLedger::join_outside(std::string kind) { return {std::move(kind), ++joined_, last_tried_}; }
 
 void CallLedger::end_call(uint64_t call) {
-  calls_[call].state = State::ended;
+  const auto own = calls_.find(call);
+  if (own != calls_.end()) own->second.state = State::ended;
   last_ended_ = std::max(last_ended_, call);
 }
 

@@ -11,6 +11,7 @@
 
 #include <tilewire/error.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -70,8 +71,14 @@ std::string mismatch_text(uint64_t call, const RankText& one, const RankText& ot
 // "rank 1 refused call 3 that rank 2 is in: ..."
 std::string refused_text(uint64_t call, const RankText& refusing, Rank waiting);
 
+// Calls that a rank may have entered and not yet ended: one on CPU ranks, those in flight on GPU ranks.
+constexpr size_t kMostCallsInFlight = 48;
+
 class CallLedger {
  public:
+  // A peer may still be in any of the calls that are in flight here; refused ones add to them.
+  static constexpr size_t kKeptCalls = kMostCallsInFlight + 16;
+
   CallLedger(Rank rank, int32_t world_size) : rank_(rank), world_size_(world_size) {}
 
   // What this rank does.

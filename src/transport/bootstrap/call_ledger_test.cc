@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <random>
+#include <string>
 
 namespace tilewire {
 namespace {
@@ -301,6 +302,29 @@ TEST(CallLedger, EveryMixAndOrderOfRefusalsEndsRight) {
       }
     }
   }
+}
+
+// As on a GPU rank, where calls are entered long before they end.
+TEST(CallLedger, CallsInFlightAreKnownAndThoseThatAreForgottenStayForgotten) {
+  CallLedger ledger(Rank(0), 2);
+  uint64_t call = 0;
+  const auto enter = [&](size_t calls) {
+    for (size_t i = 0; i < calls; ++i) {
+      ++call;
+      ledger.begin_call(call, "call " + std::to_string(call));
+      ledger.enter_call(call);
+    }
+  };
+  enter(kMostCallsInFlight);
+  EXPECT_EQ(ledger.describe(1), "call 1");
+  EXPECT_TRUE(has(ledger.on_remote_left(Rank(1), 0), ErrorKind::peer_lost, {"rank 1", "call 1"}));
+  enter(CallLedger::kKeptCalls);
+  ledger.end_call(1);
+  ledger.end_step(2);
+  for (const uint64_t old : {1, 2}) {
+    EXPECT_NE(ledger.describe(old).find("long past"), std::string::npos) << ledger.describe(old);
+  }
+  EXPECT_EQ(ledger.last_ended(), 1u);
 }
 
 TEST(CallLedger, RefusalHeardInAStepThatThePeerWillNotJoinAborts) {
