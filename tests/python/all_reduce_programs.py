@@ -10,6 +10,7 @@ import tilewire as tw
 from rank_programs import outcome, same
 from reduce_scatter_programs import BF16, ROWS, N, Parts
 from tilewire.all_reduce_cases import plan_of
+from tilewire.encoder import split_evenly
 
 
 def options() -> dict[str, bool]:
@@ -69,9 +70,9 @@ def options() -> dict[str, bool]:
     return checks
 
 
-def bits() -> dict[str, str]:
-    """Of sums that are not exact in fp32."""
-    found: dict[str, Any] = {}
+def bits() -> dict[str, Any]:
+    """Of sums that are not exact in fp32: by both forms, and whether a reduce-scatter gives the same."""
+    found: dict[str, str] = {}
     with tw.init(deadline_s=40, connect_deadline_s=40) as comm:
         generator = np.random.default_rng(7 + comm.rank)
         a = generator.standard_normal((37, 50 + comm.rank), np.float32).astype(BF16)
@@ -79,4 +80,7 @@ def bits() -> dict[str, str]:
         for is_one_shot in (False, True):
             y = tw.matmul_all_reduce(a, b, plan=plan_of(is_one_shot=is_one_shot))
             found[f"one shot {is_one_shot}"] = y.tobytes().hex()
-    return found
+        counts = split_evenly(37, comm.world_size)
+        first = sum(counts[: comm.rank])
+        scattered = tw.matmul_reduce_scatter(a, b)
+        return {"bits": found, "is_scatter": same(scattered, y[first : first + counts[comm.rank]])}

@@ -15,9 +15,10 @@ def test_options_of_a_call(tmp_path: Path) -> None:
         assert len(checks) > 8 and [name for name, ok in checks.items() if not ok] == []
 
 
-def test_all_ranks_get_the_same_bits_by_both_forms(tmp_path: Path) -> None:
+def test_all_ranks_get_the_same_bits_by_both_forms_and_by_a_reduce_scatter(tmp_path: Path) -> None:
     found = run_ranks("all_reduce_programs:bits", tmp_path, "2,2").all_results()
-    assert len({bits for of_rank in found for bits in of_rank.values()}) == 1, found
+    assert len({bits for of_rank in found for bits in of_rank["bits"].values()}) == 1, found
+    assert all(of_rank["is_scatter"] for of_rank in found)
 
 
 def test_plans_say_what_they_are_for() -> None:

@@ -18,6 +18,7 @@ from tilewire import _core, doctor
 from tilewire.cli import app
 from tilewire.cli.plan import folded
 from tilewire.gpu.driver import Gpu, NoDriver
+from tilewire.op_list import OPS
 from tilewire.plans import machines
 from tilewire.self_test import run_self_test
 from tilewire.trace_events import NO_OVERLAP_NOTE, Run, as_events
@@ -371,6 +372,16 @@ def test_plan_says_what_and_why(tmp_path: Path) -> None:
     assert ">call<" in picture and ">await<" not in picture and ">begin<" not in picture
     numbers = json.loads(invoke("plan", "all_gather_matmul", *shape, "--json").output)
     assert numbers["op"] == "all_gather_matmul" and numbers["chunk_rows"] > 0
+
+
+@pytest.mark.parametrize("op", [op.name for op in OPS])
+def test_every_operation_is_planned_drawn_and_given_as_json(op: str, tmp_path: Path) -> None:
+    shape = ["--m", "64", "--k", "32", "--n", "48", "--nodes", "2,2"]
+    result = invoke("plan", op, *shape, "--picture", str(tmp_path / "p.svg"))
+    assert result.exit_code == 0 and "predicted" in result.output and "simulated" in result.output, result.output
+    assert ">send<" in (tmp_path / "p.svg").read_text()
+    numbers = json.loads(invoke("plan", op, *shape, "--json").output)
+    assert numbers["op"] == op and numbers["chunk_rows"] > 0
 
 
 def test_plan_names_what_cannot_be() -> None:
