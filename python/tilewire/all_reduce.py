@@ -143,14 +143,15 @@ def plan_matmul_all_reduce(
                         rail, or in one shot all chunks, may not be more than max_chunks_per_source.
         chunk_cols      1 to 2**40: columns of a chunk
         window          0 to 2**20: so many chunks of each owner have memory for every source at a time; more wait until
-                        others are added up. 0: all have. It bounds all memory but that of sums that are sent and of
-                        results. Not in one shot
+                        others are added up. 0: all have. It bounds all memory but that of sums and results that this
+                        rank sends. Not in one shot
         is_fused        true: a chunk is added up as soon as all ranks of the node have made it; false: this rank makes
                         all its chunks first. Not with a window
         workers         1 to 4096: compute threads of the rank
         reduce_workers  1 to 256: threads that add up for other nodes, as many for its own chunks, and as many that copy
                         results of other ranks
-        gather_behind   0 to 2**20: results are sent so many rounds of chunks behind the sums for other nodes
+        gather_behind   0 to 2**20: results are sent so many rounds of chunks behind the sums for other nodes; under a
+                        window fewer than that
         load_ahead      0 to 64: steps of a role whose inputs are waited for before the current one is done
         publish_behind  0 to 64: steps of a role that may be done before the others are told
 

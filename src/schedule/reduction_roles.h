@@ -100,12 +100,11 @@ class SumSendWalk {
   TILEWIRE_HD explicit constexpr SumSendWalk(const ReductionSchedule& s)
       : s_(s), freeing_(freeing_of(s)), behind_((s.map.window - 1) / 2) {}
 
-  // When the next command is due, in rounds: a node sum in its own, the word for a free slot behind the one of which it
-  // is said above. INT32_MAX behind the last command. For roles that give others between them.
-  TILEWIRE_HD constexpr int64_t time() const {
-    const int64_t round = at_ < s_.map.rail_chunks ? s_.map.at(s_.map.rail_order[at_]).chunk.value : INT32_MAX;
-    return is_freeing_before(round) ? int64_t{freed_} + behind_ : round;
-  }
+  // When the next command is due, in rounds: a node sum in its own, the word for a free slot in the one of which it is
+  // said above. INT32_MAX behind the last command. For roles that give others between them.
+  TILEWIRE_HD constexpr int64_t time() const { return frees() ? int64_t{freed_} + behind_ : round(); }
+  // Whether it is the word for a free slot.
+  TILEWIRE_HD constexpr bool frees() const { return is_freeing_before(round()); }
   TILEWIRE_HD constexpr bool next(SumSendWork& w) {
     w = SumSendWork{};
     const bool has_sum = at_ < s_.map.rail_chunks;
@@ -129,6 +128,9 @@ class SumSendWalk {
   TILEWIRE_HD static constexpr int32_t freeing_of(const ReductionSchedule& s) {
     const int32_t own = s.map.chunks_of(s.me());
     return own > s.map.window ? own - s.map.window : 0;
+  }
+  TILEWIRE_HD constexpr int64_t round() const {
+    return at_ < s_.map.rail_chunks ? s_.map.at(s_.map.rail_order[at_]).chunk.value : INT32_MAX;
   }
   TILEWIRE_HD constexpr bool is_freeing_before(int64_t round) const {
     return freed_ < freeing_ && int64_t{freed_} + behind_ < round;

@@ -16,8 +16,9 @@ class RoleWorker : public ReductionWorker<Schedule> {
 
   // ---- two shots
   TraceEvent operator()(const SendWork& w) {
-    if (!w.is_result) return ReductionWorker::operator()(w);
+    if (w.kind == SendWork::Kind::sum) return ReductionWorker::operator()(w);
     hands().give(w.command);
+    if (w.kind == SendWork::Kind::result_slot) return {.name = "slot free", .work = schedule().map.global(w.chunk)};
     return event_of("result", w.chunk, schedule().result_chunk_bytes(w.chunk), TraceLink::network);
   }
   TraceEvent operator()(const OwnedSumWork& w);
@@ -74,17 +75,19 @@ class RoleWorker : public ReductionWorker<Schedule> {
   }
 };
 
-// Into the caller's result, into the own slot, and from there to the local peers.
+// Into the caller's result, into the place from which it is sent, and from there to the local peers.
 TraceEvent RoleWorker::operator()(const OwnedSumWork& w) {
   const Schedule& s = schedule();
-  const int64_t offset = s.result_offset(w.chunk), bytes = row_bytes(w.chunk), pitch = pitch_bytes(w.chunk);
+  std::byte* finished = context().own_half() + s.finished_offset(w.chunk);
+  const int64_t bytes = row_bytes(w.chunk), pitch = pitch_bytes(w.chunk);
   finish_into_result(w.chunk, [&](int64_t row, const std::byte* from) {
-    std::byte* slot = context().own_half() + offset + row * pitch;
-    std::memcpy(slot, from, static_cast<size_t>(bytes));
-    std::memset(slot + bytes, 0, static_cast<size_t>(pitch - bytes));  // no stale bytes travel
+    std::byte* to = finished + row * pitch;
+    std::memcpy(to, from, static_cast<size_t>(bytes));
+    std::memset(to + bytes, 0, static_cast<size_t>(pitch - bytes));  // no stale bytes travel
   });
   for (int32_t i = 0; i < s.width() - 1; ++i) {
-    context().copy_to(s.topology().local_peer(s.me(), i), offset, s.result_chunk_bytes(w.chunk));
+    std::memcpy(context().half_of(s.topology().local_peer(s.me(), i)) + s.result_offset(w.chunk), finished,
+                static_cast<size_t>(s.result_chunk_bytes(w.chunk)));
   }
   return result_event(w.chunk);
 }

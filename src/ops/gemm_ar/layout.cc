@@ -39,11 +39,15 @@ ReductionNeeds needs_of(const ReductionCut& cut, const PlanChoice& choice, const
 CallLayout layout_of(const Problem& p, const PlanChoice& choice, const PlanContext& x) {
   const ReductionCut cut = cut_of(p, choice);
   CallLayout layout{reduction_layout(cut, needs_of(cut, choice, x), wire_types(p.wire_dtype), x)};
-  layout.results_begin = layout.end;
+  layout.results_begin = layout.finished_begin = layout.end;
   layout.result_slot_bytes = slot_bytes(cut, p.out_dtype);
-  if (!choice.is_one_shot) {
-    layout.end = checked_add(layout.end, checked_mul(chunks_of(cut), layout.result_slot_bytes));
-  }
+  if (choice.is_one_shot) return layout;
+  const int64_t chunks = chunks_of(cut), most_own = div_up(chunks, x.topology.ranks);
+  if (choice.window > 0) layout.result_slots = std::min(choice.window, most_own);
+  const int64_t slots = choice.window > 0 ? checked_mul(layout.result_slots, x.topology.ranks) : chunks;
+  layout.finished_begin = checked_add(layout.results_begin, checked_mul(slots, layout.result_slot_bytes));
+  layout.end = layout.finished_begin;
+  if (choice.window > 0) layout.end = checked_add(layout.end, checked_mul(most_own, layout.result_slot_bytes));
   return layout;
 }
 

@@ -14,8 +14,10 @@ ReductionCut cut_of(const Problem& problem, const PlanChoice& choice);
 ReductionNeeds needs_of(const ReductionCut& cut, const PlanChoice& choice, const PlanContext& context);
 
 struct CallLayout : ReductionLayout {
-  int64_t results_begin = 0;  // from the start of each half of the arena
+  int64_t results_begin = 0;   // from the start of each half of the arena
+  int64_t finished_begin = 0;  // likewise
   int64_t result_slot_bytes = 0;
+  int64_t result_slots = 0;  // of an owner under a window; 0: each chunk has one
 };
 // Throws Error(resource) when it does not fit 64 bits.
 CallLayout layout_of(const Problem& problem, const PlanChoice& choice, const PlanContext& context);

@@ -23,17 +23,18 @@ struct RankModel : ReductionModel<Schedule> {
 
   // ---- two shots
   void touch(const SendWork& w, Touch& touch) const {
-    if (w.is_result) {
-      touch.need(result(schedule.me(), w.chunk), result_content(w.chunk));
+    if (w.kind == SendWork::Kind::result) {
+      touch.need(finished(w.chunk), result_content(w.chunk));
     } else {
-      ReductionModel::touch(w, touch);
+      ReductionModel::touch(w, touch);  // of a sum that it sends
     }
   }
   // One copy at each rank of the node, whose words the chunk gets; the caller's is charged as the result is.
   void touch(const OwnedSumWork& w, Touch& touch) const {
     touch_result(w.chunk, schedule.map.global(w.chunk), touch);
-    for (int32_t i = 0; i < schedule.width(); ++i) {
-      touch.write(result(schedule.source(i), w.chunk), result_content(w.chunk));
+    touch.write(finished(w.chunk), result_content(w.chunk));
+    for (int32_t i = 0; i < schedule.width() - 1; ++i) {
+      touch.write(result(schedule.topology().local_peer(schedule.me(), i), w.chunk), result_content(w.chunk));
     }
   }
   void touch(const ForwardWork& w, Touch& touch) const {
@@ -68,6 +69,9 @@ struct RankModel : ReductionModel<Schedule> {
  private:
   MemoryRange result(Rank at, OwnedChunk c) const {
     return {at, SimArea::half, schedule.result_offset(c), schedule.result_chunk_bytes(c)};
+  }
+  MemoryRange finished(OwnedChunk c) const {
+    return {schedule.me(), SimArea::half, schedule.finished_offset(c), schedule.result_chunk_bytes(c)};
   }
   Content result_content(OwnedChunk c) const { return {kResultArrived, c.owner, schedule.map.global(c), 0}; }
   MemoryRange received(Rank at, const one_shot::ForwardWork& w) const {

@@ -117,11 +117,16 @@ ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice,
     : ReductionScheduleTables(cut_of(problem, choice), layout_of(problem, choice, context), choice, context) {
   const CallLayout layout = layout_of(problem, choice, context);
   schedule_.is_one_shot = choice.is_one_shot;
-  schedule_.gather_behind = choice.gather_behind;
-  schedule_.finishes_ahead = choice.gather_behind;
+  // Under a window a result goes before the word that its slot is free again.
+  schedule_.gather_behind = choice.window > 0
+                                ? static_cast<int32_t>(std::min<int64_t>(choice.gather_behind, choice.window - 1))
+                                : choice.gather_behind;
+  schedule_.finishes_ahead = schedule_.gather_behind;
   schedule_.result_bytes = static_cast<int32_t>(size_bytes(problem.out_dtype));
   schedule_.result_slot_bytes = layout.result_slot_bytes;
   schedule_.results_begin = layout.results_begin;
+  schedule_.finished_begin = layout.finished_begin;
+  schedule_.result_slots = static_cast<int32_t>(layout.result_slots);
 }
 
 }  // namespace tilewire::gemm_ar

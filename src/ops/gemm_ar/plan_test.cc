@@ -105,7 +105,7 @@ TEST_F(GemmArPlanTest, AFinishedChunkThatNoCommandHoldsIsRefusedWithItsBytes) {
 // Two shots: a quarter of the rows for each owner. Partial sums of two ranks for the two owners of a rail, their node
 // sum for the other one, that of the other node for the own rows, and the results of all. One shot: all of it from each
 // rank of the node and of the other node, and half of it on its way there.
-TEST_F(GemmArPlanTest, MemoryIsThatOfTheSlotsAndAWindowBoundsAllButWhatIsSentAndGathered) {
+TEST_F(GemmArPlanTest, MemoryIsThatOfTheSlotsAndAWindowBoundsAllButWhatIsSent) {
   const PlanContext x = context();
   PlanChoice choice{.chunk_rows = 32, .chunk_cols = 256, .cursors = {}};
   const int64_t row = 2048 * 2, records = x.arena.data_offset();
@@ -115,7 +115,9 @@ TEST_F(GemmArPlanTest, MemoryIsThatOfTheSlotsAndAWindowBoundsAllButWhatIsSentAnd
   EXPECT_EQ(layout_of(wide, choice, x).end, records + (2 * 256 + 128 + 128 + 2 * 512) * row);
   choice.window = 2;
   const int64_t slot = 32 * 256 * 2;
-  EXPECT_EQ(layout_of(down_projection(), choice, x).end, records + (2 * 2 * 2 + 2) * slot + (128 + 512) * row);
+  // Two slots of each owner for results too, but for the own ones, of which there are 32.
+  EXPECT_EQ(layout_of(down_projection(), choice, x).end,
+            records + (2 * 2 * 2 + 2) * slot + 128 * row + (4 * 2 + 32) * slot);
   choice.window = 0;
   choice.is_one_shot = true;
   EXPECT_EQ(layout_of(wide, choice, x).end, records + (2 * 512 + 512 + 256) * row);

@@ -16,12 +16,20 @@ struct Schedule : ReductionSchedule {
   int32_t finishes_ahead = 0;
   int32_t result_bytes = 2;  // of an element
   int64_t result_slot_bytes = 0;
-  int64_t results_begin = 0;  // from the start of the half
+  int64_t results_begin = 0;   // from the start of the half
+  int64_t finished_begin = 0;  // likewise
+  int32_t result_slots = 0;    // of an owner under a window; 0: each chunk has one
 
-  // ---- two shots: where a finished chunk lies, at every rank
+  // ---- two shots: where a finished chunk lies, at every rank; at its owner that is finished_offset()
   TILEWIRE_HD constexpr int64_t result_offset(OwnedChunk c) const {
-    return results_begin + map.global(c) * result_slot_bytes;
+    const int64_t slot = result_slots == 0 ? map.global(c) : int64_t{c.owner.value} * result_slots + map.slot(c);
+    return results_begin + slot * result_slot_bytes;
   }
+  TILEWIRE_HD constexpr int64_t finished_offset(OwnedChunk c) const {
+    return result_slots == 0 ? result_offset(c) : finished_begin + c.chunk.value * result_slot_bytes;
+  }
+  // That a rank of the own node has taken the chunk, said to its owner's rail partner here.
+  TILEWIRE_HD constexpr Need taken(Rank by, OwnedChunk c) const { return need(kResultTaken, by, map.rail_number(c)); }
   TILEWIRE_HD constexpr int64_t result_chunk_bytes(OwnedChunk c) const {
     return map.rows(c).rows() * ReductionBuffers::pitch_bytes(map.columns(c), result_bytes);
   }

@@ -22,50 +22,78 @@
 
 namespace tilewire::gemm_ar {
 
-// As SumSendWork, or with `is_result` a finished chunk.
+// As SumSendWork, or a finished chunk, or the word that the slots of another owner's chunk are free again on this node.
 struct SendWork : SumSendWork {
-  bool is_result = false;
+  enum class Kind : int8_t { sum, result, result_slot };
+  Kind kind = Kind::sum;
 };
 
-// Own chunk c goes behind the node sums of round c + gather_behind. Then it is finished as a rule: sooner, and sums that
-// are ready would wait behind it; later, and it would be sent when nothing is left to hide it.
+// What there is to give goes by the round in which it is due, and within a round in this order:
+//   node sums of the round
+//   own chunks of gather_behind rounds before. Then they are finished as a rule: sooner, and sums that are ready would
+//   wait behind them; later, and they would be sent when nothing is left to hide it
+//   under a window: the words for slots of own chunks' sums (see SumSendWalk), and then those for results of a window
+//   less one round before
+// Each waits only for what stands in front of it, on whatever rank; so there is no cycle.
 class SendRole {
  public:
   using Work = SendWork;
-  TILEWIRE_HD explicit constexpr SendRole(const Schedule& s) : s_(s), sums_(s) {}
+  TILEWIRE_HD explicit constexpr SendRole(const Schedule& s) : s_(s), sums_(s) { find_slot(); }
 
   TILEWIRE_HD constexpr bool next(Work& w) {
     w = Work{};
-    const bool is_due = int64_t{results_.chunk()} + s_.gather_behind < sums_.time();
-    Node to;
-    if (is_due && results_.next(s_.topology(), s_.me(), s_.map.chunks_of(s_.me()), w.chunk.chunk, to)) {
-      w.chunk.owner = s_.me();
-      w.is_result = true;
-      w.needs = 1;
-      w.command = write(w.chunk, to);
-      return true;
-    }
+    const int64_t sum = 4 * sums_.time() + (sums_.frees() ? 2 : 0);
+    const int64_t result = 4 * (int64_t{results_.chunk()} + s_.gather_behind) + 1;
+    const int64_t slot =
+        slot_ < s_.map.rail_chunks ? 4 * (int64_t{freed().chunk.value} + s_.map.window - 1) + 3 : INT64_MAX;
+    if (result < sum && result < slot && next_result(w)) return true;
+    if (slot < sum) return next_slot(w);
     return sums_.next(w) || end_.next(s_.frame, w);
   }
   TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const {
-    return w.is_result ? s_.need(kResultArrived, s_.me(), w.chunk.chunk) : sums_.need(w, i);
+    if (w.kind == SendWork::Kind::sum) return sums_.need(w, i);
+    if (w.kind == SendWork::Kind::result_slot) return s_.taken(s_.source(i), w.chunk);
+    if (i == 0) return s_.need(kResultArrived, s_.me(), w.chunk.chunk);
+    return s_.need(kResultSlotFree, w.command.peer, s_.map.before_in_slot(w.chunk).chunk);
   }
   TILEWIRE_HD constexpr Publish publish(const Work&, int32_t) const { return {}; }
 
  private:
-  TILEWIRE_HD constexpr Command write(OwnedChunk c, Node to) const {
-    const auto unit = static_cast<uint64_t>(s_.result_offset(c)) / kWireUnitBytes;
-    return {.kind = CommandKind::write,
-            .peer = s_.topology().rail_partner(s_.me(), to),
-            .word = s_.buffers.word(kResultArrived, s_.me(), c.chunk),
-            .units = static_cast<uint32_t>(s_.result_chunk_bytes(c) / kWireUnitBytes),
-            .src_unit = unit,
-            .dst_unit = unit};
+  // Other owners' chunks whose slots here are used again, in the order of the sums.
+  TILEWIRE_HD constexpr OwnedChunk freed() const { return s_.map.at(s_.map.rail_order[slot_]); }
+  TILEWIRE_HD constexpr void find_slot() {
+    while (slot_ < s_.map.rail_chunks && !s_.map.frees_slot(freed())) ++slot_;
+  }
+  TILEWIRE_HD constexpr bool next_slot(Work& w) {
+    w.kind = SendWork::Kind::result_slot;
+    w.chunk = freed();
+    w.needs = s_.width();
+    w.command = {.kind = CommandKind::signal,
+                 .peer = w.chunk.owner,
+                 .word = s_.buffers.word(kResultSlotFree, s_.me(), w.chunk.chunk)};
+    ++slot_;
+    find_slot();
+    return true;
+  }
+  TILEWIRE_HD constexpr bool next_result(Work& w) {
+    Node to;
+    if (!results_.next(s_.topology(), s_.me(), s_.map.chunks_of(s_.me()), w.chunk.chunk, to)) return false;
+    w.kind = SendWork::Kind::result;
+    w.chunk.owner = s_.me();
+    w.needs = 1 + (s_.map.follows_in_slot(w.chunk) ? 1 : 0);
+    w.command = {.kind = CommandKind::write,
+                 .peer = s_.topology().rail_partner(s_.me(), to),
+                 .word = s_.buffers.word(kResultArrived, s_.me(), w.chunk.chunk),
+                 .units = static_cast<uint32_t>(s_.result_chunk_bytes(w.chunk) / kWireUnitBytes),
+                 .src_unit = static_cast<uint64_t>(s_.finished_offset(w.chunk)) / kWireUnitBytes,
+                 .dst_unit = static_cast<uint64_t>(s_.result_offset(w.chunk)) / kWireUnitBytes};
+    return true;
   }
 
   Kept<Schedule> s_;
   SumSendWalk sums_;
   RailWalk results_;
+  int32_t slot_ = 0;
   RingEnd end_;
 };
 
@@ -77,10 +105,15 @@ class FinishRole {
 
   TILEWIRE_HD constexpr bool next(Work& w) {
     if (!sums_.next(w)) return false;
+    w.needs += slots(w);
     w.publishes += results();
     return true;
   }
-  TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const { return sums_.need(w, i); }
+  TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const {
+    const int32_t sums = w.needs - slots(w);
+    if (i < sums) return sums_.need(w, i);
+    return s_.taken(s_.topology().local_peer(s_.me(), i - sums), s_.map.before_in_slot(w.chunk));
+  }
   TILEWIRE_HD constexpr Publish publish(const Work& w, int32_t i) const {
     if (i >= results()) return sums_.publish(w, i - results());
     const Rank to = i < s_.width() - 1 ? s_.topology().local_peer(s_.me(), i) : s_.me();
@@ -88,6 +121,10 @@ class FinishRole {
   }
 
  private:
+  // The peers' slots, where they are used again.
+  TILEWIRE_HD constexpr int32_t slots(const Work& w) const {
+    return s_.map.follows_in_slot(w.chunk) ? s_.width() - 1 : 0;
+  }
   // The peers' words, and the own one where somebody sends the chunk.
   TILEWIRE_HD constexpr int32_t results() const { return s_.width() - (s_.frame.has_network() ? 0 : 1); }
 
@@ -116,6 +153,7 @@ class ForwardRole {
     w.publishes = 1;
     return true;
   }
+  // The peer's slot is free: the owner has sent the chunk once all ranks of the node had taken the one before.
   TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const {
     return i == 0 ? s_.begun(w.chunk.owner) : s_.need(kResultArrived, w.chunk.owner, w.chunk.chunk);
   }
@@ -150,6 +188,7 @@ class CollectRole {
       w = Work{};
       w.chunk = {owner, Chunk{chunk}};
       w.needs = 2;
+      w.publishes = s_.map.frees_slot(w.chunk) ? 1 : 0;
       at_ += s_.reduce_workers;
       return true;
     }
@@ -159,7 +198,9 @@ class CollectRole {
     return i == 0 ? s_.begun(s_.topology().deliverer(w.chunk.owner, s_.me()))
                   : s_.need(kResultArrived, w.chunk.owner, w.chunk.chunk);
   }
-  TILEWIRE_HD constexpr Publish publish(const Work&, int32_t) const { return {}; }
+  TILEWIRE_HD constexpr Publish publish(const Work& w, int32_t) const {
+    return {s_.taker(w.chunk.owner), s_.buffers.word(kResultTaken, s_.me(), s_.map.rail_number(w.chunk))};
+  }
 
  private:
   Kept<Schedule> s_;
@@ -174,6 +215,7 @@ TILEWIRE_HD constexpr void for_each_role(const Schedule& s, Cursors cursors, Vis
     one_shot::for_each_role_of(s, cursors, visit);
   } else {
     for_each_summing_role(s, cursors, visit);
+    const int32_t gathers_ahead = s.result_slots == 0 ? INT32_MAX : 0;
     if (s.frame.has_network()) {
       // It waits for what its own sums lead to, so it cannot wait ahead.
       visit(AgentPlace{.role = "send",
@@ -182,7 +224,8 @@ TILEWIRE_HD constexpr void for_each_role(const Schedule& s, Cursors cursors, Vis
                        .cursors = cursors,
                        .most_load_ahead = 0},
             SendRole(s));
-      visit(AgentPlace{.role = "forward", .has_cursors = true, .cursors = cursors}, ForwardRole(s));
+      visit(AgentPlace{.role = "forward", .has_cursors = true, .cursors = cursors, .most_load_ahead = gathers_ahead},
+            ForwardRole(s));
     }
     const int32_t ahead = pieces_ahead(s.map, 1, s.reduce_workers);
     const int32_t behind = s.frame.has_network() ? s.finishes_ahead / s.reduce_workers : ahead;
@@ -193,7 +236,11 @@ TILEWIRE_HD constexpr void for_each_role(const Schedule& s, Cursors cursors, Vis
                        .cursors = cursors,
                        .most_load_ahead = ahead < behind ? ahead : behind},
             FinishRole(s, worker));
-      visit(AgentPlace{.role = "collect", .worker = worker, .has_cursors = true, .cursors = cursors},
+      visit(AgentPlace{.role = "collect",
+                       .worker = worker,
+                       .has_cursors = true,
+                       .cursors = cursors,
+                       .most_load_ahead = gathers_ahead},
             CollectRole(s, worker));
     }
   }

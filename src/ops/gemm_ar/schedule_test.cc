@@ -90,7 +90,7 @@ Gathered gather(const Ranks& ranks) {
       ++all.in_node[{w.to.value, s.map.global(w.chunk)}];
     });
     walk(SendRole(s), [&](const SendWork& w, const SendRole&) {
-      if (w.is_result) ++all.by_network[{w.command.peer.value, s.map.global(w.chunk)}];
+      if (w.kind == SendWork::Kind::result) ++all.by_network[{w.command.peer.value, s.map.global(w.chunk)}];
     });
   }
   return all;
@@ -136,7 +136,7 @@ TEST(GemmArSchedule, ResultsAreSentSoManyRoundsBehindTheNodeSums) {
       int32_t round = 0, results = 0, sums = 0;
       walk(SendRole(s), [&](const SendWork& w, const SendRole&) {
         if (w.command.kind != CommandKind::write) return;
-        if (w.is_result) {
+        if (w.kind == SendWork::Kind::result) {
           EXPECT_EQ(w.chunk.chunk.value, results++);
           EXPECT_TRUE(round == results - 1 + behind || sums == s.map.rail_chunks);
         } else {
@@ -227,7 +227,7 @@ TEST(GemmArSchedule, SlotsOfDifferentSourcesAndChunksDoNotOverlap) {
             if (s.adder(s.here(), g) == s.me() && s.frame.has_network()) use(r, s.sent_offset(c), s.sum_bytes(c));
           } else {
             use(s.taker(c.owner).value, s.partial_offset(s.me(), c), s.partial_bytes(c));
-            use(r, s.result_offset(c), s.result_chunk_bytes(c));
+            use(r, c.owner == s.me() ? s.finished_offset(c) : s.result_offset(c), s.result_chunk_bytes(c));
           }
         }
       }

@@ -126,6 +126,22 @@ TEST(GemmArSimulation, AWindowLargerThanItsSlotsOverwrites) {
   }
 }
 
+// A rank whose results would be sent behind the words for their slots.
+TEST(GemmArSimulation, ResultsAsFarBehindAsTheirWindowAreACycle) {
+  for (const int64_t window : {1, 3}) {
+    const auto walk_behind = [&](int64_t behind) {
+      return walk(two_calls({2, 2}, small_plan(false, window),
+                            [&](Schedule& s) { s.gather_behind = static_cast<int32_t>(behind); }),
+                  false);
+    };
+    const SimReport fits = walk_behind(window - 1);
+    EXPECT_TRUE(fits.ok()) << fits.text();
+    const SimReport report = walk_behind(window);
+    ASSERT_TRUE(report.has(ViolationKind::cycle)) << window << "\n" << report.text();
+    EXPECT_NE(report.text().find("result_"), std::string::npos) << report.text();
+  }
+}
+
 // ---- what the planner says and what the simulator says ----
 
 TEST(GemmArSimulation, ThePlannersNumbersAndTheSimulatorsDoNotContradictEachOther) {
@@ -260,6 +276,20 @@ TEST(GemmArSimulation, ARoleThatDoesNotWaitForASlotIsNamed) {
   const uint32_t slot = flags.chunk(kSlotFree, Rank{0}, Chunk{0}), sum = flags.chunk(kSumSlotFree, Rank{0}, Chunk{0});
   for (const auto& [role, word] : {std::pair{"compute", slot}, {"send", sum}}) {
     expect_named(simulation, {.fault = SimFault::drop_need, .role = role, .word = word},
+                 {ViolationKind::overwritten, ViolationKind::wrong_slot, ViolationKind::signal_without_wait});
+  }
+}
+
+// Two chunks an owner: rank 0 takes those of rank 2, then its own.
+TEST(GemmArSimulation, ARoleThatDoesNotWaitForTheSlotOfAResultIsNamed) {
+  OpSimulation simulation = small_simulation({2, 2});
+  for (int call = 0; call < 3; ++call) simulation.add_call<RankModel>(problem(32, 8), {small_plan(false, 1)});
+  const FlagLayout& flags = simulation.program().arena.flags;
+  const uint32_t own = flags.chunk(kResultTaken, Rank{1}, Chunk{2}),
+                 other = flags.chunk(kResultTaken, Rank{1}, Chunk{0}),
+                 remote = flags.chunk(kResultSlotFree, Rank{2}, Chunk{0});
+  for (const auto& [role, word] : {std::pair{"finish", own}, {"send", other}, {"send", remote}}) {
+    expect_named(simulation, {.fault = SimFault::drop_need, .role = role, .rank = 0, .word = word},
                  {ViolationKind::overwritten, ViolationKind::wrong_slot, ViolationKind::signal_without_wait});
   }
 }
