@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tilewire import _core
 from tilewire.argument_checks import counts, switch
 from tilewire.communicator import Communicator, calling
-from tilewire.op_calls import Call, Handle, fill_shape, run_again, run_call
+from tilewire.op_calls import Call, Given, Handle, fill_shape, prepare
 from tilewire.operands import Operands, choose_rows, dtypes_of
 from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text, shared_rows
 
@@ -78,24 +78,23 @@ def all_gather_matmul(
     `comm.check()`, `comm.synchronize()` or at `close()`.
     """
     with calling(_OP, comm, rows) as comm:
-        is_plain = rows is None and plan is None and return_gathered is False and out_dtype is None
-        again = comm._again(_OP, a, b, bias, out, stream) if is_plain else None
-        ready = None if again is None else again.prepare(out)
-        if ready is None:
-            operands = Operands(comm._memory(a, stream), a, b, bias=bias, out=out, out_dtype=out_dtype)
+        memory, ranks = comm._memory, comm.world_size
+
+        def make() -> _Call:
+            operands = Operands(memory(a, stream), a, b, bias=bias, out=out, out_dtype=out_dtype)
             call = _Call(operands, switch("return_gathered", return_gathered))
-            call.again = again
             listed = choose_rows(call.arguments, rows)
             call.arguments.plan_json = text = plan_text(plan)
             shared = (text, call.arguments.return_gathered)
             if rows is None:
-                call.settle(_OP, shared, operands.a.shape[0] * comm.world_size)
+                call.settle(_OP, shared, operands.a.shape[0] * ranks)
             elif listed is not None:
                 call.settle(_OP, (*shared, *listed), sum(listed))
-    run = partial(_core.all_gather_matmul, comm._core)
-    if again is not None and ready is not None:
-        return run_again(comm, run, ready, again.stream)
-    return run_call(comm, call, run)
+            return call
+
+        is_plain = rows is None and plan is None and return_gathered is False and out_dtype is None
+        run = prepare(comm, _OP, Given(a, b, bias, out, stream), is_plain, make)
+    return run(partial(_core.all_gather_matmul, comm._core))
 
 
 class AllGatherMatmul(Handle[_core.AllGatherGemmArguments, _core.AllGatherGemmShape]):
@@ -125,6 +124,9 @@ class AllGatherMatmul(Handle[_core.AllGatherGemmArguments, _core.AllGatherGemmSh
 
     def _make_call(self, operands: Operands) -> _Call:
         return _Call(operands, self._shape.return_gathered)
+
+    def _result_rows(self, rank: int) -> int:
+        return sum(self._shape.rows)
 
 
 def plan_all_gather_matmul(
@@ -183,6 +185,7 @@ class _Call(Call[_core.AllGatherGemmArguments]):
         super().__init__(_core.AllGatherGemmArguments(), operands)
         self._gathered: Any = None
         self.arguments.return_gathered = return_gathered
+        self.is_repeatable = not return_gathered
 
     def make_results(self, rows: int) -> tuple[list[_core.Matrix], _core.Matrix | None]:
         results = super().make_results(rows)

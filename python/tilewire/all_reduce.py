@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tilewire import _core
 from tilewire.argument_checks import count
 from tilewire.communicator import Communicator, calling
-from tilewire.op_calls import Call, Handle, fill_shape, run_call
+from tilewire.op_calls import Call, Given, Handle, fill_shape, prepare
 from tilewire.operands import Operands, dtypes_of
 from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text
 from tilewire.reduction import ReductionCall, dtype_word, one_weight
@@ -40,6 +40,7 @@ def matmul_all_reduce(
     residual: Any = None,
     out_dtype: Any = None,
     wire_dtype: Any = None,
+    stream: Any = None,
 ) -> Any:
     """The sum of all ranks' `a @ b`, `+ bias + residual`, on every rank, with the sums and their way hidden under the
     products. Collective; blocks. CPU ranks only.
@@ -58,6 +59,7 @@ def matmul_all_reduce(
     out_dtype: dtype of the result, the same on all ranks; None takes out's or else a's.
     wire_dtype: what products are rounded to on their way to where they are added; None takes a's dtype. The same on all
         ranks.
+    stream: of GPU ranks, as for `all_gather_matmul`.
 
     What is rounded is what `matmul_reduce_scatter` rounds. All ranks get the same bits, whatever the plan.
 
@@ -66,11 +68,19 @@ def matmul_all_reduce(
     Raises what `all_gather_matmul` raises, and leaves `out` NaN where that does.
     """
     with calling(_OP, comm) as comm:
-        operands = one_weight(comm, a, b, bias=bias, out=out, out_dtype=out_dtype)
-        call = ReductionCall(_core.GemmAllReduceArguments(), operands, residual)
-        call.arguments.wire_dtype = dtype_word("wire_dtype", wire_dtype)
-        call.arguments.plan_json = plan_text(plan)
-    return run_call(comm, call, partial(_core.matmul_all_reduce, comm._core))
+        here = comm
+
+        def make() -> ReductionCall[_core.GemmAllReduceArguments]:
+            operands = one_weight(here, a, b, stream, bias=bias, out=out, out_dtype=out_dtype)
+            call = ReductionCall(_core.GemmAllReduceArguments(), operands, residual)
+            call.arguments.wire_dtype = wire = dtype_word("wire_dtype", wire_dtype)
+            call.arguments.plan_json = text = plan_text(plan)
+            call.settle(_OP, (text, wire, residual is None, bias is None), operands.a.shape[0])
+            return call
+
+        is_plain = all(one is None for one in (plan, residual, out_dtype, wire_dtype))
+        run = prepare(comm, _OP, Given(a, b, bias, out, stream), is_plain, make)
+    return run(partial(_core.matmul_all_reduce, comm._core))
 
 
 class MatmulAllReduce(Handle[_core.GemmAllReduceArguments, _core.GemmAllReduceShape]):
@@ -106,10 +116,15 @@ class MatmulAllReduce(Handle[_core.GemmAllReduceArguments, _core.GemmAllReduceSh
         self, a: Any, b: Any, *, out: Any = None, bias: Any = None, stream: Any = None, residual: Any = None
     ) -> Any:
         """One call with the handle's shapes; the arguments and the result as for the operation's function."""
+        if residual is None:
+            return super().__call__(a, b, out=out, bias=bias, stream=stream)
         return self._run(a, b, out, bias, stream, lambda operands: self._call_with(operands, residual))
 
     def _make_call(self, operands: Operands) -> Call[_core.GemmAllReduceArguments]:
         return self._call_with(operands, None)
+
+    def _result_rows(self, rank: int) -> int:
+        return self._shape.rows[0]
 
     @staticmethod
     def _call_with(operands: Operands, residual: Any) -> Call[_core.GemmAllReduceArguments]:

@@ -208,7 +208,7 @@ def check_locked_memory() -> Check:
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     if soft == resource.RLIM_INFINITY:
         return Check("locked memory limit", OK, "unlimited")
-    advice = f"{FOR_RDMA} more: ulimit -l unlimited, or memlock in /etc/security/limits.conf"
+    advice = "RDMA needs more: ulimit -l unlimited, or memlock in /etc/security/limits.conf"
     return Check("locked memory limit", OFF, _size(soft), NO_RDMA, advice)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from tilewire import arrays
@@ -50,6 +52,7 @@ class Call(Generic[A]):
         self.operands = operands
         self.early: Any = None  # what make_results gives, where that is asked before the call
         self.again: Again | None = None  # how the call looked before its arrays were
+        self.is_repeatable = True  # its results are those of its weights, and it has no arrays but a, b, bias and out
         self.key: Hashable = None  # of a call that is ready when this one has been made
         operands.fill(arguments)
 
@@ -80,17 +83,41 @@ class Call(Generic[A]):
 Run = Callable[..., "_core.CallReport"]
 
 
-def run_call(comm: Communicator, call: Call[A], run: Run) -> Any:
-    """Makes the call and gives its result."""
-    comm._note(call.operands.memory.run(call, run))
-    return call.result()
+@dataclass(frozen=True)
+class Given:
+    """The arrays of a call as the caller gave them, and the stream."""
+
+    a: Any
+    b: Any
+    bias: Any
+    out: Any
+    stream: Any
 
 
-def run_again(comm: Communicator, run: Run, ready: tuple[Any, Any, Any], stream: int) -> Any:
+def prepare(
+    comm: Communicator, shared: Hashable, given: Given, is_plain: bool, make: Callable[[], Call[A]]
+) -> Callable[[Run], Any]:
+    """Checks a call, and gives what runs it. `make` takes a close look at the arrays; where the call is plain, all
+    but its arrays is in `shared`, one that looked like it before spares that."""
+    again = comm._again(shared, given.a, given.b, given.bias, given.out, given.stream) if is_plain else None
+    ready = None if again is None else again.prepare(given.out)
+    if again is not None and ready is not None:
+        return partial(_run_again, comm, ready, again.stream)
+    call = make()
+    call.again = again
+    return partial(_run_call, comm, call)
+
+
+def _run_again(comm: Communicator, ready: tuple[Any, Any, Any], stream: int, run: Run) -> Any:
     """A call that `Again` has prepared."""
     arguments, views, results = ready
     comm._note(run(arguments, _results_are_there, stream, views))
     return results
+
+
+def _run_call(comm: Communicator, call: Call[A], run: Run) -> Any:
+    comm._note(call.operands.memory.run(call, run))
+    return call.result()
 
 
 def _results_are_there(rows: int) -> Any:
@@ -123,7 +150,6 @@ class Handle(ABC, Generic[A, S]):
         with calling(op, comm) as self._comm:
             self._has_list = not is_single(n)
             self._shape = make_shape()
-        self._rows = sum(self._shape.rows)
         self._token = object()
         self._handle = make_handle(self._comm._core, self._shape)
 
@@ -142,27 +168,24 @@ class Handle(ABC, Generic[A, S]):
         return self._run(a, b, out, bias, stream, self._make_call)
 
     def _run(self, a: Any, b: Any, out: Any, bias: Any, stream: Any, make_call: Callable[[Operands], Call[A]]) -> Any:
+        given = Given(a, b, bias, out, stream)
+        is_plain = make_call == self._make_call  # it takes no more than these
         with calling(self._op, self._comm):
-            is_plain = make_call == self._make_call  # it takes no more than these
-            again = self._comm._again(self._token, a, b, bias, out, stream) if is_plain else None
-            ready = None if again is None else again.prepare(out)
-            if ready is None:
-                call = self._checked_call(a, b, bias, out, stream, make_call)
-                call.again = again
-        if again is not None and ready is not None:
-            return run_again(self._comm, self._handle, ready, again.stream)
-        return run_call(self._comm, call, self._handle)
+            run = prepare(self._comm, self._token, given, is_plain, lambda: self._checked_call(given, make_call))
+        return run(self._handle)
 
-    def _checked_call(
-        self, a: Any, b: Any, bias: Any, out: Any, stream: Any, make_call: Callable[[Operands], Call[A]]
-    ) -> Call[A]:
-        memory = self._comm._memory(a, stream)
-        operands = Operands(memory, a, b, bias=bias, out=out, out_dtype=self._shape.out_dtype)
+    def _checked_call(self, given: Given, make_call: Callable[[Operands], Call[A]]) -> Call[A]:
+        memory = self._comm._memory(given.a, given.stream)
+        operands = Operands(memory, given.a, given.b, bias=given.bias, out=given.out, out_dtype=self._shape.out_dtype)
         if operands.has_list != self._has_list:
             raise InvalidArgument("b does not fit the handle", limit="a list of weights if n is a list, else one")
         call = make_call(operands)
-        call.settle(self._op, self._token, self._rows)
+        call.settle(self._op, self._token, self._result_rows(self._comm.rank))
         return call
+
+    @abstractmethod
+    def _result_rows(self, rank: int) -> int:
+        """Of the results on a rank."""
 
     @abstractmethod
     def _make_call(self, operands: Operands) -> Call[A]:

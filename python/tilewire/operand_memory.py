@@ -27,6 +27,10 @@ class Memory(Protocol):
         """Views of [columns] contiguous values each, None where there is none, and the dtype that they all have."""
         ...
 
+    def extra(self, x: Any, name: str) -> Any:
+        """A view of a matrix that an operation reads besides, of any dtype and strides."""
+        ...
+
     def outputs(self, out: Sequence[Any], names: Sequence[str]) -> list[Any]:
         """Views of what the caller gave for results."""
         ...
@@ -63,6 +67,9 @@ class HostMemory:
     def biases(self, bias: Sequence[Any], names: Sequence[str], columns: Sequence[int]) -> tuple[list[Any], str]:
         each = zip(bias, names, columns, strict=True)
         return [None if one is None else arrays.bias_values(one, name, count) for one, name, count in each], "fp32"
+
+    def extra(self, x: Any, name: str) -> Any:
+        return arrays.as_input(x, name)
 
     def outputs(self, out: Sequence[Any], names: Sequence[str]) -> list[Any]:
         return [arrays.as_output(one, name) for one, name in zip(out, names, strict=True)]

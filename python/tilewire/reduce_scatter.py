@@ -10,7 +10,7 @@ from tilewire import _core
 from tilewire.argument_checks import count, counts
 from tilewire.communicator import Communicator, calling
 from tilewire.errors import InvalidArgument
-from tilewire.op_calls import Call, Handle, fill_shape, run_call
+from tilewire.op_calls import Call, Given, Handle, fill_shape, prepare
 from tilewire.operands import Operands, choose_rows, dtypes_of
 from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text, shared_rows
 from tilewire.reduction import ReductionCall, dtype_word, one_weight
@@ -42,6 +42,7 @@ def matmul_reduce_scatter(
     residual: Any = None,
     out_dtype: Any = None,
     wire_dtype: Any = None,
+    stream: Any = None,
 ) -> Any:
     """This rank's rows of the sum of all ranks' `a @ b`, `+ bias + residual`, with the sums and their way hidden under
     the products. Collective; blocks. CPU ranks only.
@@ -61,6 +62,7 @@ def matmul_reduce_scatter(
     out_dtype: dtype of the result; None takes out's or else a's.
     wire_dtype: what products are rounded to on their way to where they are added; None takes a's dtype. The same on all
         ranks.
+    stream: of GPU ranks, as for `all_gather_matmul`.
 
     What is rounded, all else being fp32: each rank's product to wire_dtype; where there are several nodes, each node's
     sum to bf16 over bf16, and not at all over fp16 (a sum of fp16 numbers may be too large for fp16) and fp32; the
@@ -73,14 +75,25 @@ def matmul_reduce_scatter(
     Raises what `all_gather_matmul` raises, and leaves `out` NaN where that does.
     """
     with calling(_OP, comm, rows) as comm:
-        operands = one_weight(comm, a, b, bias=bias, out=out, out_dtype=out_dtype)
-        call = ReductionCall(_core.GemmReduceScatterArguments(), operands, residual)
-        if isinstance(rows, str):
-            raise InvalidArgument("rows is unknown", values=f"rows = {rows!r}", limit="None or a list")
-        choose_rows(call.arguments, rows)
-        call.arguments.wire_dtype = dtype_word("wire_dtype", wire_dtype)
-        call.arguments.plan_json = plan_text(plan)
-    return run_call(comm, call, partial(_core.matmul_reduce_scatter, comm._core))
+        here = comm
+
+        def make() -> ReductionCall[_core.GemmReduceScatterArguments]:
+            operands = one_weight(here, a, b, stream, bias=bias, out=out, out_dtype=out_dtype)
+            call = ReductionCall(_core.GemmReduceScatterArguments(), operands, residual)
+            if isinstance(rows, str):
+                raise InvalidArgument("rows is unknown", values=f"rows = {rows!r}", limit="None or a list")
+            listed = choose_rows(call.arguments, rows)
+            call.arguments.wire_dtype = wire = dtype_word("wire_dtype", wire_dtype)
+            call.arguments.plan_json = text = plan_text(plan)
+            # Of a list that does not fit the core says so.
+            each = listed or shared_rows("a", operands.a.shape[0], here.world_size)
+            own = each[here.rank] if here.rank < len(each) else None
+            call.settle(_OP, (text, wire, residual is None, bias is None, *each), own)
+            return call
+
+        is_plain = all(one is None for one in (plan, rows, residual, out_dtype, wire_dtype))
+        run = prepare(comm, _OP, Given(a, b, bias, out, stream), is_plain, make)
+    return run(partial(_core.matmul_reduce_scatter, comm._core))
 
 
 class MatmulReduceScatter(Handle[_core.GemmReduceScatterArguments, _core.GemmReduceScatterShape]):
@@ -112,10 +125,15 @@ class MatmulReduceScatter(Handle[_core.GemmReduceScatterArguments, _core.GemmRed
         self, a: Any, b: Any, *, out: Any = None, bias: Any = None, stream: Any = None, residual: Any = None
     ) -> Any:
         """One call with the handle's shapes; the arguments and the result as for the operation's function."""
+        if residual is None:
+            return super().__call__(a, b, out=out, bias=bias, stream=stream)
         return self._run(a, b, out, bias, stream, lambda operands: self._call_with(operands, residual))
 
     def _make_call(self, operands: Operands) -> Call[_core.GemmReduceScatterArguments]:
         return self._call_with(operands, None)
+
+    def _result_rows(self, rank: int) -> int:
+        return self._shape.rows[rank]
 
     @staticmethod
     def _call_with(operands: Operands, residual: Any) -> Call[_core.GemmReduceScatterArguments]:

@@ -31,15 +31,17 @@ class ReductionCall(Call[R]):
         super().__init__(arguments, operands)
         if residual is None:
             return
-        self._residual = arrays.as_input(residual, "residual")
-        self.arguments.residual = arrays.matrix(self._residual)
+        memory = operands.memory
+        self._residual = memory.extra(residual, "residual")
+        self.arguments.residual = memory.matrix(self._residual)
+        self.is_repeatable = False
 
 
-def one_weight(comm: Communicator, a: Any, b: Any, **others: Any) -> Operands:
+def one_weight(comm: Communicator, a: Any, b: Any, stream: Any = None, **others: Any) -> Operands:
     """The operands of such a call; `others` are those of `Operands`."""
     if isinstance(b, (list, tuple)):
         raise InvalidArgument("b is a list", values=f"{len(b)} weights", limit="must be one weight")
-    return Operands(comm._memory(a, None), a, b, **others)
+    return Operands(comm._memory(a, stream), a, b, **others)
 
 
 def dtype_word(name: str, dtype: Any) -> str:

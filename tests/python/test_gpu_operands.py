@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import fake_torch
+import tilewire as tw
 from fake_torch import Foreign, Stream, bfloat16, float16, float32, int8, placed, tensor
 from tilewire import InvalidArgument, ResourceError, Unavailable
 from tilewire.gpu.imported import chosen_gpu
@@ -20,6 +21,7 @@ from tilewire.gpu.rank import GpuRank
 from tilewire.gpu.views import GpuView, is_n_major
 from tilewire.op_calls import Call
 from tilewire.operands import Operands
+from tilewire.reduction import ReductionCall
 
 BF16 = fake_torch._NUMPY[bfloat16]
 
@@ -398,6 +400,46 @@ def test_calls_that_take_a_closer_look_are_not_repeated(torch: Any, rank: GpuRan
     assert rank.again("op", (grown(tensor((6, 16)), requires_grad=True), b, None, None)) is None
     assert rank.again("op", (Foreign(placed((6, 16), BF16)), b, None, None)) is None
     assert rank.again("op", (a, np.zeros((16, 24)), None, None)) is None
+
+
+class Residual:
+    """In the place of the compiled arguments of a reduction."""
+
+    residual: Any = None
+
+
+def test_a_residual_is_taken_where_it_lies_and_its_call_is_not_repeated(
+    torch: Any, rank: GpuRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewire._core.Matrix", Noted)
+    a, b, residual = tensor((6, 16)), tensor((16, 24)), tensor((3, 48), float32)[:, ::2]
+    call = ReductionCall(Residual(), operands(rank, a, b), residual)
+    assert call.arguments.residual.what == (residual.data_ptr(), (3, 24), (48, 2), "fp32") and not call.is_repeatable
+    assert ReductionCall(Residual(), operands(rank, a, b), None).is_repeatable
+    with pytest.raises(InvalidArgument, match="residual is not in GPU memory"):
+        ReductionCall(Residual(), operands(rank, a, b), tensor((3, 24), gpu=-1))
+
+
+def test_a_call_with_more_results_or_arrays_is_not_repeated(torch: Any, rank: GpuRank) -> None:
+    a, b = tensor((6, 16)), tensor((16, 24))
+
+    def learn(is_repeatable: bool) -> Any:
+        call = Call(SimpleNamespace(plan_json="", bias_dtype="fp32"), operands(rank, a, b))
+        call.again, call.is_repeatable = again_of(rank, a, b), is_repeatable
+        call.settle("op", "same", 12)
+        call.operands.memory.run(call, lambda arguments, make, stream, results=None: make(12))
+        return again_of(rank, a, b).repeat
+
+    assert learn(False) is None and learn(True) is not None
+
+
+@pytest.mark.parametrize(
+    ("handle", "rows"), [(tw.AllGatherMatmul, 13), (tw.MatmulReduceScatter, 8), (tw.MatmulAllReduce, 5)]
+)
+def test_a_handle_makes_results_of_as_many_rows_as_its_operation_gives_this_rank(handle: Any, rows: int) -> None:
+    made = object.__new__(handle)
+    made._shape = SimpleNamespace(rows=[5, 8])
+    assert made._result_rows(1) == rows
 
 
 def test_a_repeated_call_without_memory_goes_the_long_way(

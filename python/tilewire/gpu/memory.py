@@ -82,6 +82,10 @@ class GpuMemory:
                     views[i] = self._converted(bias[i], view, dtype, names[i])
             return views, dtype
 
+    def extra(self, x: Any, name: str) -> GpuView:
+        with self._current():
+            return self._input(x, name, 2)
+
     def outputs(self, out: Sequence[Any], names: Sequence[str]) -> list[GpuView]:
         with self._current():
             return [self._output(one, name) for one, name in zip(out, names, strict=True)]
@@ -126,7 +130,7 @@ class GpuMemory:
             self._finish_detours()
         self._keep_inputs()
         again = call.again
-        if again is not None and self._is_plain and not self._inputs and self._rows:
+        if again is not None and call.is_repeatable and self._is_plain and not self._inputs and self._rows:
             self._rank.note_repeat(again.key, Repeat(call, again.library, self.gpu, self._rows))
         return report
 
