@@ -14,6 +14,12 @@ namespace {
 // How far behind the node sums results are sent, as far as it is tried.
 constexpr int32_t kTriedBehind[] = {1, 2, 4};
 
+// What the shared part is priced with in place of each rank's workers: SMs of a GPU, or threads of a CPU rank, as one of
+// them is fast.
+int32_t priced_workers(const Machine& machine) { return machine.worker_flops >= 1e12 ? kH200Workers : kPricedWorkers; }
+// Who add up for so many who multiply.
+int32_t reduce_workers_of(int32_t workers) { return std::max(1, workers / 8); }
+
 // See executor/planner.h.
 class Planner {
  public:
@@ -55,12 +61,13 @@ class Planner {
     PlanChoice choice = shared;
     choice.workers = x_.workers;
     std::vector<PlanChoice> choices;
-    if (shared.is_one_shot || x_.topology.nodes == 1) {
-      choices.push_back(choice);
-    } else {
+    for (const int32_t reduce_workers : {1, reduce_workers_of(x_.workers)}) {
+      if (!choices.empty() && reduce_workers == choice.reduce_workers) break;
+      choice.reduce_workers = reduce_workers;
       for (const int32_t behind : kTriedBehind) {
         choice.gather_behind = behind;
         choices.push_back(choice);
+        if (shared.is_one_shot || x_.topology.nodes == 1) break;  // it is never looked at
       }
     }
     choice.gather_behind = PlanChoice{}.gather_behind;
@@ -91,7 +98,8 @@ class Planner {
                             .chunk_rows = c.chunk_rows,
                             .chunk_cols = c.chunk_cols,
                             .window = c.window,
-                            .workers = kPricedWorkers,
+                            .workers = priced_workers(x_.machine),
+                            .reduce_workers = reduce_workers_of(priced_workers(x_.machine)),
                             .cursors = {}};
     return walked_s<RankModel>(priced, shared, x_);
   }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -174,6 +175,35 @@ TEST(GemmArSimulation, OneShotIsFasterForFewRowsAndTwoShotsForMany) {
       EXPECT_EQ(run.plan().choice.is_one_shot, is_one_shot)
           << testing::PrintToString(layout) << " " << rows << " rows\n"
           << run.plan().explain();
+    }
+  }
+}
+
+// The shared part is priced with other numbers than those of the call.
+TEST(GemmArSimulation, NoPlanOfAGridIsMuchFasterThanThePlanners) {
+  for (const Layout& layout : {Layout{4}, Layout{2, 2}}) {
+    for (const auto& [m, k] : {std::pair<int64_t, int64_t>{1, 1024}, {8, 1024}, {64, 3584}, {1024, 512}}) {
+      const Judged<RankModel> run(layout, {.m = m, .n = 8192, .k = k}, kH200Machine, kH200Workers);
+      double best_s = 1;
+      PlanChoice best;
+      for (const bool is_one_shot : {false, true}) {
+        for (const int64_t rows : {std::min<int64_t>(m, 32), std::min<int64_t>(m, 128), m}) {
+          for (const int64_t cols : {256, 512, 1024, 2048}) {
+            if ((m / rows) * (8192 / cols) > 32) continue;
+            const PlanChoice choice{.is_one_shot = is_one_shot,
+                                    .chunk_rows = rows,
+                                    .chunk_cols = cols,
+                                    .workers = kH200Workers,
+                                    .reduce_workers = 16,
+                                    .gather_behind = 1,
+                                    .cursors = {}};
+            const double seconds = run.plan(choice).predicted_s;
+            if (seconds < best_s) best = choice;
+            best_s = std::min(best_s, seconds);
+          }
+        }
+      }
+      EXPECT_LT(run.plan().predicted_s, 1.25 * best_s) << best.text() << "\n" << run.plan().explain();
     }
   }
 }
