@@ -29,6 +29,7 @@ demo: python ## Run every operation on an embedded cluster of 2 nodes x 2 ranks 
 	@.venv/bin/tilewire demo
 
 test: build ## Run all tests but the soaks; those in Python too when others have failed
+	@scripts/setup --guest
 	@failed=; set -o pipefail; \
 	ctest --preset dev | sed -u '/^ *Start *[0-9]*: /d' || failed="the C++ tests"; \
 	$(PYTHON) -m pytest || failed="$${failed:+$$failed and }the Python tests"; \

@@ -49,6 +49,11 @@ class FakeDevice {
   std::vector<Refusal> refusals{};
   int held = 0;  // handles that are not freed
   std::vector<std::string> freed{};
+  struct Posted {
+    verbs::abi::SendWr wr;
+    verbs::abi::Sge sge;  // zeros where it has none
+  };
+  std::vector<Posted> posted{};    // to all send queues
   verbs::abi::QpAttr last_path{};  // of the last queue pair brought to RTR
   bool has_new_functions = true;
 
@@ -161,6 +166,7 @@ inline verbs::Verbs FakeDevice::table() const {
   v.create_cq = [](abi::Context*, int, void*, abi::Channel*, int) { return self().hand_out<abi::Cq>("create_cq"); };
   v.destroy_cq = [](abi::Cq* cq) { return self().take_back("cq", cq); };
   v.create_qp = [](abi::Pd*, abi::QpInitAttr*) {
+    // Its room for inline data is what was asked for.
     auto* qp = self().hand_out<abi::Qp>("create_qp");
     if (qp != nullptr) qp->qp_num = self().keys_++;
     return qp;
@@ -172,7 +178,11 @@ inline verbs::Verbs FakeDevice::table() const {
   };
   v.destroy_qp = [](abi::Qp* qp) { return self().take_back("qp", qp); };
   v.status_text = [](abi::WcStatus) { return "a status"; };
-  v.post_send = [](abi::Qp*, abi::SendWr*, abi::SendWr**) { return self().refuses("post_send") ? errno : 0; };
+  v.post_send = [](abi::Qp*, abi::SendWr* wr, abi::SendWr**) {
+    if (self().refuses("post_send")) return errno;
+    for (; wr != nullptr; wr = wr->next) self().posted.push_back({*wr, wr->num_sge > 0 ? *wr->sg_list : abi::Sge{}});
+    return 0;
+  };
   v.post_recv = [](abi::Qp*, abi::RecvWr*, abi::RecvWr**) { return self().refuses("post_recv") ? errno : 0; };
   v.poll_cq = [](abi::Cq*, int, abi::Wc*) { return 0; };
   return v;

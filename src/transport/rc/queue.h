@@ -125,9 +125,10 @@ class RcQueue {
   uint32_t peer_receives_ = 0;
   uint32_t peer_number_ = 0;  // of its queue pair
 
-  // Sequence numbers of requests of the send queue; they wrap.
-  uint32_t added_ = 0;
-  uint32_t completed_ = 0;
+  // Sequence numbers of requests of the send queue. They wrap, soon after the start, so that no job is the first to see
+  // it, days later.
+  uint32_t added_ = UINT32_MAX - 1000;
+  uint32_t completed_ = added_;
   std::vector<Flight> flights_;  // by sequence number, modulo its size, a power of two
   std::vector<verbs::abi::SendWr> chain_;
   std::vector<verbs::abi::Sge> chain_sges_;

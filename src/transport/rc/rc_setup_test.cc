@@ -2,16 +2,13 @@
 // nothing is left of an attempt that failed. What it carries is tested over soft-RoCE (tests/rdma).
 #include <gtest/gtest.h>
 #include <tilewire/error.h>
-#include <tilewire/options.h>
 
 #include "transport/rc/address.h"
+#include "transport/rc/error_text.h"
 #include "transport/rc/fake_device.h"
-#include "transport/rc/gid_choice.h"
-#include "transport/rc/memory.h"
 #include "transport/rc/port.h"
 #include "transport/rc/queue.h"
 #include "transport/rc/rc_transport.h"
-#include "transport/verbs/handles.h"
 
 namespace tilewire {
 namespace {
@@ -19,117 +16,8 @@ namespace {
 using namespace verbs;
 using std::chrono::milliseconds;
 
-template <class Function>
-Error error_of(Function&& function) {
-  try {
-    function();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(ErrorKind::internal, {.what = "nothing was thrown"});
-}
-
-#define EXPECT_SAYS(error, text) EXPECT_NE(std::string(error.what()).find(text), std::string::npos) << error.what()
-
-constexpr abi::Gid kLinkLocal{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1};
 constexpr abi::Gid kGlobal{0x20, 0x01, 0x0d, 0xb8};
 constexpr abi::Gid kIpv4{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, 1};
-constexpr abi::Gid kEmpty{};
-
-TEST(GidChoice, TakesRoceV2OfAnIpv4AddressWhereverItStands) {
-  const GidChoice choice = choose_gid({{0, kLinkLocal, abi::kGidRoceV1},
-                                       {1, kLinkLocal, abi::kGidRoceV2},
-                                       {2, kIpv4, abi::kGidRoceV1},
-                                       {3, kGlobal, abi::kGidRoceV2},
-                                       {4, kIpv4, abi::kGidRoceV2}},
-                                      -1);
-  EXPECT_EQ(choice.index, 4);
-  EXPECT_EQ(choice.warning, "");
-  EXPECT_EQ(choice.text, "GID 4 (::ffff:10.77.0.1, RoCE v2)");
-}
-
-TEST(GidChoice, NeverTakesALinkLocalOrV1EntrySilently) {
-  const GidChoice link = choose_gid({{0, kLinkLocal, abi::kGidRoceV1}, {1, kLinkLocal, abi::kGidRoceV2}}, -1);
-  EXPECT_EQ(link.index, 1);
-  EXPECT_NE(link.warning, "");
-  const GidChoice v1 = choose_gid({{0, kLinkLocal, abi::kGidRoceV2}, {1, kIpv4, abi::kGidRoceV1}}, -1);
-  EXPECT_EQ(v1.index, 1);
-  EXPECT_NE(v1.warning, "");
-  EXPECT_EQ(choose_gid({{0, kLinkLocal, abi::kGidRoceV2}, {1, kGlobal, abi::kGidRoceV2}}, -1).warning, "");
-}
-
-TEST(GidChoice, NeverTakesAnEmptyOrUnreadableEntryNotEvenWhenAskedFor) {
-  const std::vector<GidRow> table{{0, kEmpty, abi::kGidRoceV2}, {1, kIpv4, abi::kGidRoceV2, false}};
-  EXPECT_EQ(choose_gid(table, -1).index, -1);
-  EXPECT_EQ(choose_gid(table, 0).index, -1);
-  const GidChoice asked = choose_gid(table, 1);
-  EXPECT_EQ(asked.index, -1);
-  EXPECT_EQ(asked.text, "GID 1 cannot be used; there is: GID 1 (unreadable)");
-  EXPECT_EQ(choose_gid({}, -1).text, "no GID can be used; there is: the GID table is empty");
-}
-
-TEST(RcKeyTable, FindsTheRangeOfEveryByteAndNoOther) {
-  RcKeyTable table;
-  EXPECT_EQ(table.find(0), nullptr);
-  table.add({8192, 12288, 3});
-  table.add({0, 4096, 1});
-  table.add({4096, 8192, 2});
-  EXPECT_EQ(table.find(0)->key, 1u);
-  EXPECT_EQ(table.find(4095)->key, 1u);
-  EXPECT_EQ(table.find(4096)->key, 2u);
-  EXPECT_EQ(table.find(12287)->key, 3u);
-  EXPECT_EQ(table.find(12288), nullptr);
-  RcKeyTable late;
-  late.add({100, 200, 1});
-  EXPECT_EQ(late.find(99), nullptr);
-}
-
-TEST(RcAddress, ComesBackAsItWasAndNothingElseIsOne) {
-  RcAddress address{.signal = RcSignal::completion,
-                    .channels = 3,
-                    .link_layer = abi::kLinkInfiniband,
-                    .mtu = abi::kMtu2048,
-                    .lid = 0xffff,
-                    .gid = kIpv4,
-                    .port = "mlx5_0:1",
-                    .arena = UINT64_MAX,
-                    .keys = {{1, UINT64_MAX, UINT32_MAX}},
-                    .scratch_key = 9,
-                    .receive_entries = 16,
-                    .queues = {{Rank{5}, 2, 0xffffff, 0xfffffe, 77}}};
-  const Bytes bytes = address.pack();
-  EXPECT_EQ(RcAddress::unpack(Rank{0}, bytes).pack(), bytes);
-  const Error other = error_of([] { RcAddress::unpack(Rank{4}, Bytes(40, std::byte{1})); });
-  EXPECT_EQ(other.kind(), ErrorKind::mismatch);
-  EXPECT_SAYS(other, "peer = 4");
-  for (size_t length = 0; length < bytes.size(); ++length) {
-    EXPECT_THROW(RcAddress::unpack(Rank{0}, std::span(bytes).first(length)), Error) << length << " bytes";
-  }
-}
-
-TEST(VerbsTable, SaysWhichLibraryIsNotThereAndWhichFunctionIsMissing) {
-  const Error absent = error_of([] { load_verbs("libno-such-verbs.so.1"); });
-  EXPECT_EQ(absent.kind(), ErrorKind::unavailable);
-  EXPECT_SAYS(absent, "libno-such-verbs.so.1");
-  EXPECT_SAYS(absent, "TILEWIRE_VERBS_LIBRARY");
-  const Error other = error_of([] { load_verbs("libm.so.6"); });
-  EXPECT_EQ(other.kind(), ErrorKind::unavailable);
-  EXPECT_SAYS(other, "ibv_get_device_list");
-}
-
-TEST(VerbsHandle, FreesOnceAndIsEmptyWhenMovedFrom) {
-  FakeDevice device;
-  const Verbs verbs = device.table();
-  {
-    Pd first(verbs, verbs.alloc_pd(nullptr));
-    Pd second = std::move(first);
-    EXPECT_FALSE(first);
-    EXPECT_EQ(device.held, 1);
-    second = Pd(verbs, verbs.alloc_pd(nullptr));
-    EXPECT_EQ(device.held, 1);
-  }
-  EXPECT_EQ(device.held, 0);
-}
 
 class RcSetup : public ::testing::Test {
  protected:
@@ -364,6 +252,84 @@ TEST_F(RcSetup, KeysOfLaterRangesAreToldOnceAndLearned) {
   EXPECT_EQ(transport->post({&request, 1}), 1u);
 }
 
+// A transport of two ranks whose peer has registered pages 0 to 5 with one key and the rest with another.
+class RcPosts : public RcSetup {
+ protected:
+  std::unique_ptr<Transport> connected() {
+    std::unique_ptr<Transport> transport = make(1);
+    transport->register_arena(0, 3 * kPage);
+    transport->register_arena(3 * kPage, 5 * kPage);
+    RcAddress peer = address_of(Rank{1});
+    peer.arena = kPeerArena;
+    peer.keys = {{0, 6 * kPage, 71}, {6 * kPage, 8 * kPage, 72}};
+    const std::vector<Bytes> addresses{{}, peer.pack()};
+    transport->connect(addresses, milliseconds(1));
+    return transport;
+  }
+  uint64_t own(uint64_t offset) const { return reinterpret_cast<uint64_t>(arena_.data()) + offset; }
+
+  static constexpr uint64_t kPeerArena = 0x7000000000;
+};
+
+TEST_F(RcPosts, ARequestIsCutAtTheLongestMessageAndAtKeysOfBothSidesWithItsImmediateLast) {
+  device_.ports[0].attr.max_msg_sz = static_cast<uint32_t>(2 * kPage);
+  const auto transport = connected();
+  const WriteRequest request{.kind = RequestKind::write_with_immediate,
+                             .peer = Rank{1},
+                             .src_offset = kPage / 2,
+                             .dst_offset = 3 * kPage,
+                             .bytes = 5 * kPage,
+                             .immediate = 0x01020304};
+  ASSERT_EQ(transport->post({&request, 1}), 1u);
+  // Cut by: the own key, the message, the peer's key, the end.
+  const std::vector<uint64_t> expected{2 * kPage, kPage / 2, kPage / 2, 2 * kPage};
+  ASSERT_EQ(device_.posted.size(), expected.size());
+  uint64_t at = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const auto& [wr, sge] = device_.posted[i];
+    const bool is_last = i + 1 == expected.size();
+    EXPECT_EQ(sge.length, expected[i]) << i;
+    EXPECT_EQ(sge.addr, own(request.src_offset + at));
+    EXPECT_EQ(wr.remote_addr, kPeerArena + request.dst_offset + at);
+    EXPECT_EQ(wr.rkey, request.dst_offset + at < 6 * kPage ? 71u : 72u);
+    EXPECT_EQ(wr.opcode, is_last ? abi::kWrRdmaWriteWithImm : abi::kWrRdmaWrite);
+    at += sge.length;
+  }
+  EXPECT_EQ(at, request.bytes);
+  const auto* immediate = reinterpret_cast<const uint8_t*>(&device_.posted.back().wr.imm_data);
+  EXPECT_EQ(std::vector<int>(immediate, immediate + 4), (std::vector<int>{1, 2, 3, 4})) << "network byte order";
+}
+
+TEST_F(RcPosts, TheLastOfABatchIsSignalledAndFewOthersAre) {
+  const auto transport = connected();
+  const std::vector<WriteRequest> requests(40, {.peer = Rank{1}, .bytes = 16});
+  ASSERT_EQ(transport->post(requests), requests.size());
+  ASSERT_EQ(device_.posted.size(), requests.size());
+  size_t signalled = 0;
+  for (const auto& posted : device_.posted) signalled += posted.wr.send_flags & abi::kSendSignaled ? 1 : 0;
+  EXPECT_NE(device_.posted.back().wr.send_flags & abi::kSendSignaled, 0u);
+  EXPECT_LE(signalled, 4u);
+  EXPECT_GE(signalled, 3u) << "a long batch completes in parts";
+}
+
+TEST_F(RcPosts, ValuesAreSentInlineWhereTheDeviceCanElseFromMemoryThatStaysAsItIs) {
+  for (const uint32_t inline_bytes : {16u, 0u}) {
+    options_.inline_bytes = inline_bytes;
+    device_.posted.clear();
+    const auto transport = connected();
+    const std::vector<WriteRequest> requests{
+        {.kind = RequestKind::write_value, .peer = Rank{1}, .dst_offset = 8, .value = 5},
+        {.kind = RequestKind::write_value, .peer = Rank{1}, .dst_offset = 8, .value = 6}};
+    ASSERT_EQ(transport->post(requests), 2u);
+    for (size_t i = 0; i < 2; ++i) {
+      const auto& [wr, sge] = device_.posted[i];
+      EXPECT_EQ((wr.send_flags & abi::kSendInline) != 0, inline_bytes > 0);
+      EXPECT_EQ(sge.length, sizeof(uint64_t));
+      EXPECT_EQ(*reinterpret_cast<const uint64_t*>(sge.addr), requests[i].value) << "still there when it is read";
+    }
+  }
+}
+
 TEST_F(RcSetup, APostThatTheDeviceRefusesFailsItsRequestsByName) {
   const auto transport = make(1);
   transport->register_arena(0, kPage);
@@ -402,17 +368,6 @@ TEST_F(RcSetup, WordsAreNeverRegisteredForRelaxedOrdering) {
   ASSERT_EQ(access.size(), 2u);
   EXPECT_EQ(access[0] & abi::kAccessRelaxedOrdering, 0);
   EXPECT_NE(access[1] & abi::kAccessRelaxedOrdering, 0);
-}
-
-TEST(RcOptions, WordsBehindTheirDataNeedOneQueueAndStrictMemory) {
-  Options options;
-  options.rc_signal = "ordered";
-  EXPECT_EQ(rc_options(options).signal, RcSignal::ordered);
-  options.rc_channels = 2;
-  EXPECT_THROW(rc_options(options), Error);
-  options.rc_channels = 1;
-  options.rc_relaxed_ordering = 1;
-  EXPECT_THROW(rc_options(options), Error);
 }
 
 }  // namespace

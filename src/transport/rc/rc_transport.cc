@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "transport/rc/address.h"
+#include "transport/rc/checks.h"
 #include "transport/rc/memory.h"
 #include "transport/rc/port.h"
 #include "transport/rc/queue.h"
@@ -61,9 +62,7 @@ class RcTransport final : public Transport {
     size_t next_channel = 0;
   };
 
-  void check_limits() const;
   void make_queues();
-  void check_agreement(Rank peer, const RcAddress& address) const;
   void connect_peer(Rank rank, const RcAddress& address);
   void learn(Peer& peer, const std::vector<RcKey>& keys);
   bool try_post(const WriteRequest& request);
@@ -105,32 +104,9 @@ RcTransport::RcTransport(const TransportContext& context, const RcOptions& optio
       peers_(static_cast<size_t>(context.ranks)) {
   TILEWIRE_CHECK(pd_, ErrorKind::resource, "{}: no protection domain on {}", where(), port_.name);
   if (!port_.gid.warning.empty()) log_once("rc gid " + port_.name, "{}: {}", port_.name, port_.gid.warning);
-  check_limits();
+  check_device_limits(port_, options_, context.peers.size(), where());
   make_queues();
   log_info("rc: {}; {} queue pairs, signals by {}", port_.text(), queues_.size(), to_string(options_.signal));
-}
-
-// All counts are known before anything is made.
-void RcTransport::check_limits() const {
-  const uint64_t queues = context_.peers.size() * static_cast<uint64_t>(options_.channels);
-  const uint64_t completions = queues * RcQueue::completion_entries(options_);
-  const auto check = [&](const char* what, uint64_t needed, int64_t most, const char* advice) {
-    if (std::cmp_less_equal(needed, most)) return;
-    throw Error(ErrorKind::resource,
-                {.what = fmt::format("the RDMA device {} has too few {}", port_.name, what),
-                 .where = where(),
-                 .values = fmt::format("needed = {}: {} peers, {} channels, {} send and {} receive entries", needed,
-                                       context_.peers.size(), options_.channels, options_.send_entries,
-                                       options_.receive_entries),
-                 .limit = fmt::format("{}", most),
-                 .advice = advice});
-  };
-  check("queue pairs", queues, port_.device.max_qp, "lower rc_channels");
-  check("entries of a send queue", options_.send_entries + RcQueue::kOwnEntries, port_.device.max_qp_wr,
-        "lower rc_send_entries");
-  check("entries of a receive queue", options_.receive_entries, port_.device.max_qp_wr, "lower rc_receive_entries");
-  check("entries of a completion queue", completions, port_.device.max_cqe,
-        "lower rc_channels, rc_send_entries or rc_receive_entries");
 }
 
 void RcTransport::make_queues() {
@@ -208,28 +184,8 @@ void RcTransport::learn_keys(std::span<const std::vector<std::byte>> by_rank) {
   }
 }
 
-void RcTransport::check_agreement(Rank peer, const RcAddress& address) const {
-  const auto check = [&](const char* what, bool is_same, std::string values, const char* advice) {
-    if (is_same) return;
-    throw Error(ErrorKind::mismatch, {.what = fmt::format("this rank and rank {} have different {}", peer.value, what),
-                                      .where = where(),
-                                      .values = std::move(values),
-                                      .advice = advice});
-  };
-  check("signals", address.signal == options_.signal,
-        fmt::format("rc_signal = {} here, {} there", to_string(options_.signal), to_string(address.signal)),
-        "set the same rc_signal on all ranks");
-  check("channels", address.channels == options_.channels,
-        fmt::format("rc_channels = {} here, {} there", options_.channels, address.channels),
-        "set the same rc_channels on all ranks");
-  check("networks", address.link_layer == port_.attr.link_layer,
-        fmt::format("{} here, {} there: {}", port_.text(), address.port,
-                    address.link_layer == abi::kLinkEthernet ? "RoCE" : "InfiniBand"),
-        "set rc_device so that all ranks use ports of one network");
-}
-
 void RcTransport::connect_peer(Rank rank, const RcAddress& address) {
-  check_agreement(rank, address);
+  check_agreement(port_, options_, rank, address, where());
   Peer& peer = peers_[static_cast<size_t>(rank.value)];
   peer.arena = address.arena;
   learn(peer, address.keys);
@@ -394,20 +350,8 @@ size_t RcTransport::poll(std::span<Event> events) {
 }
 
 std::string RcTransport::describe_status(int32_t status) const {
-  const char* meaning = "";
-  switch (status) {
-    case abi::kWcRetryExcErr:
-      meaning = ": the peer or the path to it does not answer; see rc_timeout and rc_retries";
-      break;
-    case abi::kWcRnrRetryExcErr: meaning = ": the peer takes no more immediates"; break;
-    case abi::kWcRemAccessErr: meaning = ": the peer's device refused the key or the address"; break;
-    case abi::kWcWrFlushErr:
-      meaning = ": the connection had failed before, or the peer's request was refused here";
-      break;
-    default: break;
-  }
   const char* name = verbs_.status_text(static_cast<abi::WcStatus>(status));
-  return fmt::format("{}{}; port {} is {}", name != nullptr ? name : "unknown status", meaning, port_.name,
+  return fmt::format("{}{}; port {} is {}", name != nullptr ? name : "unknown status", meaning_of(status), port_.name,
                      port_.context ? port_.state_now(verbs_) : "closed");
 }
 

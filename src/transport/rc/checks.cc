@@ -1,0 +1,65 @@
+#include "transport/rc/checks.h"
+
+#include <fmt/format.h>
+#include <tilewire/error.h>
+
+#include <utility>
+
+#include "transport/rc/queue.h"
+
+namespace tilewire {
+
+void check_device_limits(const RcPort& port, const RcOptions& options, size_t peers, const std::string& where) {
+  const uint64_t queues = peers * static_cast<uint64_t>(options.channels);
+  const uint64_t completions = queues * RcQueue::completion_entries(options);
+  const auto check = [&](const char* what, uint64_t needed, int64_t most, const char* advice) {
+    if (std::cmp_less_equal(needed, most)) return;
+    throw Error(ErrorKind::resource,
+                {.what = fmt::format("the RDMA device {} has too few {}", port.name, what),
+                 .where = where,
+                 .values = fmt::format("needed = {}: {} peers, {} channels, {} send and {} receive entries", needed,
+                                       peers, options.channels, options.send_entries, options.receive_entries),
+                 .limit = fmt::format("{}", most),
+                 .advice = advice});
+  };
+  check("queue pairs", queues, port.device.max_qp, "lower rc_channels");
+  check("entries of a send queue", options.send_entries + RcQueue::kOwnEntries, port.device.max_qp_wr,
+        "lower rc_send_entries");
+  check("entries of a receive queue", options.receive_entries, port.device.max_qp_wr, "lower rc_receive_entries");
+  check("entries of a completion queue", completions, port.device.max_cqe,
+        "lower rc_channels, rc_send_entries or rc_receive_entries");
+}
+
+void check_agreement(const RcPort& port, const RcOptions& options, Rank peer, const RcAddress& address,
+                     const std::string& where) {
+  const auto check = [&](const char* what, bool is_same, std::string values, const char* advice) {
+    if (is_same) return;
+    throw Error(ErrorKind::mismatch, {.what = fmt::format("this rank and rank {} have different {}", peer.value, what),
+                                      .where = where,
+                                      .values = std::move(values),
+                                      .advice = advice});
+  };
+  check("signals", address.signal == options.signal,
+        fmt::format("rc_signal = {} here, {} there", to_string(options.signal), to_string(address.signal)),
+        "set the same rc_signal on all ranks");
+  check("channels", address.channels == options.channels,
+        fmt::format("rc_channels = {} here, {} there", options.channels, address.channels),
+        "set the same rc_channels on all ranks");
+  check("networks", address.link_layer == port.attr.link_layer,
+        fmt::format("{} here, {} there: {}", port.text(), address.port,
+                    address.link_layer == verbs::abi::kLinkEthernet ? "RoCE" : "InfiniBand"),
+        "set rc_device so that all ranks use ports of one network");
+}
+
+const char* meaning_of(int32_t status) {
+  switch (status) {
+    case verbs::abi::kWcRetryExcErr:
+      return ": the peer or the path to it does not answer; see rc_timeout and rc_retries";
+    case verbs::abi::kWcRnrRetryExcErr: return ": the peer takes no more immediates";
+    case verbs::abi::kWcRemAccessErr: return ": the peer's device refused the key or the address";
+    case verbs::abi::kWcWrFlushErr: return ": the connection had failed before, or the peer's request was refused here";
+    default: return "";
+  }
+}
+
+}  // namespace tilewire

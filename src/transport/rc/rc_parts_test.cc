@@ -1,0 +1,131 @@
+// The parts of the RC transport that stand alone.
+#include <gtest/gtest.h>
+#include <tilewire/error.h>
+#include <tilewire/options.h>
+
+#include "transport/rc/address.h"
+#include "transport/rc/error_text.h"
+#include "transport/rc/fake_device.h"
+#include "transport/rc/gid_choice.h"
+#include "transport/rc/memory.h"
+#include "transport/rc/rc_options.h"
+#include "transport/verbs/handles.h"
+
+namespace tilewire {
+namespace {
+
+using namespace verbs;
+
+constexpr abi::Gid kLinkLocal{0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1};
+constexpr abi::Gid kGlobal{0x20, 0x01, 0x0d, 0xb8};
+constexpr abi::Gid kIpv4{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, 1};
+constexpr abi::Gid kEmpty{};
+
+TEST(GidChoice, TakesRoceV2OfAnIpv4AddressWhereverItStands) {
+  const GidChoice choice = choose_gid({{0, kLinkLocal, abi::kGidRoceV1},
+                                       {1, kLinkLocal, abi::kGidRoceV2},
+                                       {2, kIpv4, abi::kGidRoceV1},
+                                       {3, kGlobal, abi::kGidRoceV2},
+                                       {4, kIpv4, abi::kGidRoceV2}},
+                                      -1);
+  EXPECT_EQ(choice.index, 4);
+  EXPECT_EQ(choice.warning, "");
+  EXPECT_EQ(choice.text, "GID 4 (::ffff:10.77.0.1, RoCE v2)");
+}
+
+TEST(GidChoice, NeverTakesALinkLocalOrV1EntrySilently) {
+  const GidChoice link = choose_gid({{0, kLinkLocal, abi::kGidRoceV1}, {1, kLinkLocal, abi::kGidRoceV2}}, -1);
+  EXPECT_EQ(link.index, 1);
+  EXPECT_NE(link.warning, "");
+  const GidChoice v1 = choose_gid({{0, kLinkLocal, abi::kGidRoceV2}, {1, kIpv4, abi::kGidRoceV1}}, -1);
+  EXPECT_EQ(v1.index, 1);
+  EXPECT_NE(v1.warning, "");
+  EXPECT_EQ(choose_gid({{0, kLinkLocal, abi::kGidRoceV2}, {1, kGlobal, abi::kGidRoceV2}}, -1).warning, "");
+}
+
+TEST(GidChoice, NeverTakesAnEmptyOrUnreadableEntryNotEvenWhenAskedFor) {
+  const std::vector<GidRow> table{{0, kEmpty, abi::kGidRoceV2}, {1, kIpv4, abi::kGidRoceV2, false}};
+  EXPECT_EQ(choose_gid(table, -1).index, -1);
+  EXPECT_EQ(choose_gid(table, 0).index, -1);
+  const GidChoice asked = choose_gid(table, 1);
+  EXPECT_EQ(asked.index, -1);
+  EXPECT_EQ(asked.text, "GID 1 cannot be used; there is: GID 1 (unreadable)");
+  EXPECT_EQ(choose_gid({}, -1).text, "no GID can be used; there is: the GID table is empty");
+}
+
+TEST(RcKeyTable, FindsTheRangeOfEveryByteAndNoOther) {
+  RcKeyTable table;
+  EXPECT_EQ(table.find(0), nullptr);
+  table.add({8192, 12288, 3});
+  table.add({0, 4096, 1});
+  table.add({4096, 8192, 2});
+  EXPECT_EQ(table.find(0)->key, 1u);
+  EXPECT_EQ(table.find(4095)->key, 1u);
+  EXPECT_EQ(table.find(4096)->key, 2u);
+  EXPECT_EQ(table.find(12287)->key, 3u);
+  EXPECT_EQ(table.find(12288), nullptr);
+  RcKeyTable late;
+  late.add({100, 200, 1});
+  EXPECT_EQ(late.find(99), nullptr);
+}
+
+TEST(RcAddress, ComesBackAsItWasAndNothingElseIsOne) {
+  RcAddress address{.signal = RcSignal::completion,
+                    .channels = 3,
+                    .link_layer = abi::kLinkInfiniband,
+                    .mtu = abi::kMtu2048,
+                    .lid = 0xffff,
+                    .gid = kIpv4,
+                    .port = "mlx5_0:1",
+                    .arena = UINT64_MAX,
+                    .keys = {{1, UINT64_MAX, UINT32_MAX}},
+                    .scratch_key = 9,
+                    .receive_entries = 16,
+                    .queues = {{Rank{5}, 2, 0xffffff, 0xfffffe, 77}}};
+  const Bytes bytes = address.pack();
+  EXPECT_EQ(RcAddress::unpack(Rank{0}, bytes).pack(), bytes);
+  const Error other = error_of([] { RcAddress::unpack(Rank{4}, Bytes(40, std::byte{1})); });
+  EXPECT_EQ(other.kind(), ErrorKind::mismatch);
+  EXPECT_SAYS(other, "peer = 4");
+  for (size_t length = 0; length < bytes.size(); ++length) {
+    EXPECT_THROW(RcAddress::unpack(Rank{0}, std::span(bytes).first(length)), Error) << length << " bytes";
+  }
+}
+
+TEST(VerbsTable, SaysWhichLibraryIsNotThereAndWhichFunctionIsMissing) {
+  const Error absent = error_of([] { load_verbs("libno-such-verbs.so.1"); });
+  EXPECT_EQ(absent.kind(), ErrorKind::unavailable);
+  EXPECT_SAYS(absent, "libno-such-verbs.so.1");
+  EXPECT_SAYS(absent, "TILEWIRE_VERBS_LIBRARY");
+  const Error other = error_of([] { load_verbs("libm.so.6"); });
+  EXPECT_EQ(other.kind(), ErrorKind::unavailable);
+  EXPECT_SAYS(other, "ibv_get_device_list");
+}
+
+TEST(VerbsHandle, FreesOnceAndIsEmptyWhenMovedFrom) {
+  FakeDevice device;
+  const Verbs verbs = device.table();
+  {
+    Pd first(verbs, verbs.alloc_pd(nullptr));
+    Pd second = std::move(first);
+    EXPECT_FALSE(first);
+    EXPECT_EQ(device.held, 1);
+    second = Pd(verbs, verbs.alloc_pd(nullptr));
+    EXPECT_EQ(device.held, 1);
+  }
+  EXPECT_EQ(device.held, 0);
+}
+
+TEST(RcOptions, WordsBehindTheirDataNeedOneQueueAndStrictMemory) {
+  Options options;
+  options.rc_signal = "ordered";
+  EXPECT_EQ(rc_options(options).signal, RcSignal::ordered);
+  options.rc_channels = 2;
+  EXPECT_THROW(rc_options(options), Error);
+  options.rc_channels = 1;
+  options.rc_relaxed_ordering = 1;
+  EXPECT_THROW(rc_options(options), Error);
+}
+
+}  // namespace
+}  // namespace tilewire

@@ -1,0 +1,63 @@
+// The network between the soft-RoCE devices of the guest (see guest): tests make it lossy, dead or whole again.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+
+#include "transport/rc/port.h"
+
+namespace tilewire {
+
+inline constexpr int kGuestDevices = 2;
+
+inline std::string guest_device(int node) { return fmt::format("rxe{}", node % kGuestDevices); }
+
+inline void run_shell(const std::string& command) {
+  if (std::system(command.c_str()) != 0) throw std::runtime_error("failed: " + command);
+}
+
+// What happens to packets that leave a port, until this goes. `netem` as tc takes it: "loss 1%".
+class WireFault {
+ public:
+  explicit WireFault(const std::string& netem, int first = 0, int last = kGuestDevices - 1)
+      : first_(first), last_(last) {
+    for (int i = first_; i <= last_; ++i) {
+      run_shell(fmt::format("tc qdisc replace dev port{} root netem limit 100000 {}", i, netem));
+    }
+  }
+  ~WireFault() {
+    for (int i = first_; i <= last_; ++i) run_shell(fmt::format("tc qdisc del dev port{} root", i));
+  }
+  WireFault(const WireFault&) = delete;
+  WireFault& operator=(const WireFault&) = delete;
+
+ private:
+  int first_;
+  int last_;
+};
+
+// A port that is down until this goes. Its routes and neighbours go with it.
+class PortDown {
+ public:
+  explicit PortDown(int port) : port_(port) { run_shell(fmt::format("ip link set port{} down", port_)); }
+  ~PortDown() {
+    run_shell(fmt::format("ip link set port{} up", port_));
+    run_shell(fmt::format("ip route replace 10.77.0.0/24 dev port{0} src 10.77.0.{1} table {2}", port_, port_ + 1,
+                          100 + port_));
+    for (int i = 0; i < kGuestDevices; ++i) {
+      if (i == port_) continue;
+      run_shell(fmt::format("ip neigh replace 10.77.0.{} lladdr 02:77:00:00:00:{:02x} dev port{} nud permanent", i + 1,
+                            i + 1, port_));
+    }
+  }
+  PortDown(const PortDown&) = delete;
+  PortDown& operator=(const PortDown&) = delete;
+
+ private:
+  int port_;
+};
+
+}  // namespace tilewire

@@ -1,0 +1,155 @@
+// All operations on CPU ranks over the RC transport, on 2 nodes of 2 ranks, each node with a device of its own; and what
+// they say when the network or a rank goes in the middle of a call. Runs in the guest.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "executor/op_test_support.h"
+#include "guest_wire.h"
+#include "memory/forked_child.h"
+#include "op_random_calls.h"
+#include "ops/op_list.h"
+
+namespace tilewire {
+namespace {
+
+using namespace std::chrono_literals;
+
+template <class T>
+struct TestTypes;
+template <class... Op>
+struct TestTypes<OpTypes<Op...>> {
+  using Types = ::testing::Types<Op...>;
+};
+
+struct OpName {
+  template <class Op>
+  static std::string GetName(int) {
+    return Op::kName;
+  }
+};
+
+Options rc_test_options() {
+  Options options = test_options();
+  options.transport = "rc";
+  options.rc_timeout = 14;
+  options.arena_initial_bytes = 4096;  // so that it grows, and keys of the new memory have to travel
+  return options;
+}
+
+// Ranks of a node use its device; the first two of four are node 0.
+void use_device_of_node(Rank rank, Options& options) { options.rc_device = guest_device(rank.value / 2); }
+
+template <class Op>
+class OpsOverRc : public ::testing::Test {
+ protected:
+  using Traits = OpTestTraits<Op>;
+
+  // Calls of different sizes, one after the other.
+  static std::vector<RankOutcome> run_all(const Options& options) {
+    return run_thread_cluster(
+        {2, 2}, options,
+        [](Session& session) {
+          OpCalls<Op> op(session);
+          run_good(op, session.rank());
+          auto busy = Traits::busy(session.rank());
+          op.run(busy.arguments());
+          busy.check();
+          auto other = Traits::other(session.rank());
+          op.run(other.arguments());
+          other.check();
+        },
+        use_device_of_node);
+  }
+};
+TYPED_TEST_SUITE(OpsOverRc, TestTypes<Ops>::Types, OpName);
+
+TYPED_TEST(OpsOverRc, EveryElementIsRightHoweverChunksAreAnnounced) {
+  for (const char* signal : {"immediate", "ordered", "completion"}) {
+    Options options = rc_test_options();
+    options.rc_signal = signal;
+    EXPECT_EQ(first_error(OpsOverRc<TypeParam>::run_all(options)), "") << signal;
+  }
+}
+
+TYPED_TEST(OpsOverRc, EveryElementIsRightWithShortQueuesAndLostPackets) {
+  Options options = rc_test_options();
+  options.rc_send_entries = options.rc_receive_entries = 16;
+  options.rc_channels = 2;
+  options.ring_entries = 16;
+  const WireFault fault("loss 1%");
+  EXPECT_EQ(first_error(OpsOverRc<TypeParam>::run_all(options)), "");
+}
+
+TYPED_TEST(OpsOverRc, APathThatIsLostInACallEndsItOnAllRanksByName) {
+  Options options = rc_test_options();
+  options.rc_retries = 1;
+  options.deadline_s = 20;
+  std::optional<WireFault> fault;
+  const auto begin = std::chrono::steady_clock::now();
+  const auto outcomes = run_thread_cluster(
+      {2, 2}, options,
+      [&](Session& session) {
+        OpCalls<TypeParam> op(session);
+        run_good(op, session.rank());
+        if (session.rank() == Rank{3}) fault.emplace("loss 100%");
+        for (int i = 0; i < 100; ++i) run_good(op, session.rank());
+      },
+      use_device_of_node);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 15s);
+  expect_everywhere(outcomes, ErrorKind::aborted, {"a request to rank", "transport = rc", "does not answer"});
+}
+
+// Ranks as processes; rank 3 kills itself where it is to. 10: it was named.
+int run_process(int32_t rank, int port, bool one_dies) {
+  Options options = rc_test_options();
+  options.rank = rank;
+  options.world_size = 4;
+  options.layout = "2,2";
+  options.rendezvous = fmt::format("127.0.0.1:{}", port);
+  options.secret = "no secret from anybody";
+  use_device_of_node(Rank{rank}, options);
+  using Op = ag_gemm::Op;
+  try {
+    const auto session = Session::create({.options = options, .threads = {}});
+    OpCalls<Op> op(*session);
+    run_good(op, Rank{rank}, 3);
+    if (one_dies && rank == 3) {  // in the middle of a call
+      std::thread killer([] {
+        std::this_thread::sleep_for(20ms);
+        kill(getpid(), SIGKILL);
+      });
+      for (;;) run_good(op, Rank{rank});
+    }
+    if (one_dies) run_good(op, Rank{rank}, 1000);
+    session->close();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    if (error.kind() == ErrorKind::peer_lost && text.find("rank 3") != std::string::npos) return 10;
+    fprintf(stderr, "rank %d: %s\n", rank, text.c_str());
+    return 1;
+  }
+  return ::testing::Test::HasFailure() ? 2 : 0;
+}
+
+std::vector<int> run_processes(int port, bool one_dies) {
+  std::vector<std::unique_ptr<ForkedChild>> ranks;
+  for (int32_t r = 0; r < 4; ++r) {
+    ranks.push_back(std::make_unique<ForkedChild>([=] { return run_process(r, port, one_dies); }));
+  }
+  std::vector<int> codes;
+  for (const auto& rank : ranks) codes.push_back(rank->wait());
+  return codes;
+}
+
+TEST(RcProcesses, AKilledRankIsNamedByAllOthersAndTheNextRunWorks) {
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(run_processes(29511, true), (std::vector<int>{10, 10, 10, -SIGKILL}));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
+  EXPECT_EQ(run_processes(29512, false), (std::vector<int>{0, 0, 0, 0}));
+}
+
+}  // namespace
+}  // namespace tilewire
