@@ -14,7 +14,7 @@
 #include "pinned.cuh"
 #include "result_buffer.cuh"
 
-#include "ops/ag_gemm/ag_gemm.h"
+#include "ops/ag_gemm/device_op.h"
 #include "ops/ag_gemm/reference.h"
 
 namespace tilewire {
@@ -40,6 +40,8 @@ struct RankShape {
 
 class RankCase {
  public:
+  using Device = ag_gemm::DeviceOp;
+
   RankCase(const RankShape& shape, int32_t me)
       : shape_(shape),
         me_(me),

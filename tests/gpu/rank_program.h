@@ -14,8 +14,7 @@
 #include "device/sync/roll_call.h"
 #include "executor/device_call.h"
 #include "gpu_program.cuh"
-#include "ops/ag_gemm/device_op.h"
-#include "rank_case.h"
+#include "ops/device_op_list.h"
 
 namespace tilewire {
 
@@ -56,7 +55,7 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-// A communicator with the calls of the op, and the session's end before that of the kernels.
+// A communicator with the calls of all operations that have a kernel, and the session's end before that of the kernels.
 class Joined {
  public:
   explicit Joined(const Options& options)
@@ -70,15 +69,19 @@ class Joined {
   Session& session() { return *session_; }
   int32_t me() const { return session_->rank().value; }
   int32_t ranks() const { return session_->topology().ranks; }
-  void call(const RankCase& data, const Stream& stream) { call(data.arguments(), stream); }
-  CallReport call(const ag_gemm::Arguments& arguments, const Stream& stream) {
-    return calls_.run(arguments, static_cast<cudaStream_t>(stream));
+  template <class Case>
+  CallReport call(const Case& data, const Stream& stream) {
+    return call<typename Case::Device>(data.arguments(), stream);
+  }
+  template <class Device>
+  CallReport call(const typename Device::Op::Arguments& arguments, const Stream& stream) {
+    return calls_.get<Device>().run(arguments, static_cast<cudaStream_t>(stream));
   }
   void meet() { session_->control().barrier("test", deadline_in(std::chrono::seconds(30))); }
 
  private:
   std::unique_ptr<Session> session_;
-  DeviceCalls<ag_gemm::DeviceOp> calls_;
+  DeviceOpObjects<DeviceOps> calls_;
 };
 
 // What `f` threw.
@@ -109,7 +112,8 @@ inline void expect_end(Joined& joined, ErrorKind kind, const std::vector<std::st
   expect(again && std::string(again->what()) == error->what(), "and says it again");
 }
 
-inline void call_once(Joined& joined, RankCase& data, const Stream& stream, int64_t salt) {
+template <class Case>
+void call_once(Joined& joined, Case& data, const Stream& stream, int64_t salt) {
   data.set_salt(salt);
   data.fill_results(stream);
   data.enqueue_inputs(stream);

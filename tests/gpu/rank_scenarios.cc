@@ -14,6 +14,8 @@
 namespace tilewire {
 namespace {
 
+using Ag = RankTests<AgGemmRankOp>;
+
 constexpr int32_t kHeldSms = 8;  // by another program
 constexpr uint64_t kHoldLimitNs = 60'000'000'000;
 constexpr std::chrono::milliseconds kLook{10};
@@ -55,35 +57,34 @@ void expect_flat(const std::vector<size_t>& used_mib) {
 }  // namespace
 
 std::vector<Scenario> scenarios() {
-  return {
-      {.name = "lives of 2", .lives = {test_life, test_next_life}},
-      {.name = "lives of 2, eager", .lives = {test_life}, .loading = "EAGER"},
-      {.name = "lives of 4", .lives = {test_life, test_next_life}, .nodes = {4}},
-      {.name = "lives of 1", .lives = {test_life}, .nodes = {1}},
-      {.name = "many lives of 1",
-       .lives = std::vector<std::function<void(Joined&)>>(12, test_next_life),
-       .nodes = {1},
-       .is_flat = true},
-      {.name = "mismatch", .lives = {test_mismatch, test_next_life}, .nodes = {3}},
-      {.name = "refused", .lives = {test_refused, test_next_life}, .nodes = {3}},
-      {.name = "absent", .lives = {test_next_life, test_absent}, .nodes = {3}, .last_deadline_s = 0.05},
-      {.name = "nodes 2x2, lives", .lives = {test_life, test_next_life}, .nodes = {2, 2}},
-      {.name = "nodes 2x2, srd", .lives = {test_life}, .nodes = {2, 2}, .personality = "srd"},
-      {.name = "nodes 3+1, lives", .lives = {test_life, test_next_life}, .nodes = {3, 1}},
-      {.name = "nodes 1+2, lives", .lives = {test_life, test_next_life}, .nodes = {1, 2}},
-      {.name = "nodes 2x2, mismatch", .lives = {test_mismatch, test_next_life}, .nodes = {2, 2}},
-      {.name = "nodes 2x2, orders", .lives = {test_orders, test_next_life}, .nodes = {2, 2}},
-      {.name = "nodes 2x2, refused", .lives = {test_refused, test_next_life}, .nodes = {2, 2}},
-      {.name = "nodes 1+2, absent", .lives = {test_next_life, test_absent}, .nodes = {1, 2}, .last_deadline_s = 0.05},
-      {.name = "nodes 2x2, crowded",
-       .lives = {test_next_life, test_next_life},
-       .nodes = {2, 2},
-       .refusal = "came: rank 0",
-       .is_crowded = true},
-      {.name = "without MPS", .lives = {test_next_life}, .refusal = "without MPS", .has_mps = false},
-      {.name = "killed", .lives = {test_killed}, .nodes = {3}, .kills_last_rank = true},
-      {.name = "nodes 1+2, killed", .lives = {test_killed}, .nodes = {1, 2}, .kills_last_rank = true},
-      {.name = "nodes 1+2, wire killed", .lives = {test_wire_killed}, .nodes = {1, 2}, .kills_wire = true}};
+  return {{.name = "lives of 2", .lives = {Ag::life, Ag::next_life}},
+          {.name = "lives of 2, eager", .lives = {Ag::life}, .loading = "EAGER"},
+          {.name = "lives of 4", .lives = {Ag::life, Ag::next_life}, .nodes = {4}},
+          {.name = "lives of 1", .lives = {Ag::life}, .nodes = {1}},
+          {.name = "many lives of 1",
+           .lives = std::vector<std::function<void(Joined&)>>(12, Ag::next_life),
+           .nodes = {1},
+           .is_flat = true},
+          {.name = "mismatch", .lives = {Ag::mismatch, Ag::next_life}, .nodes = {3}},
+          {.name = "refused", .lives = {Ag::refused, Ag::next_life}, .nodes = {3}},
+          {.name = "absent", .lives = {Ag::next_life, Ag::absent}, .nodes = {3}, .last_deadline_s = 0.05},
+          {.name = "nodes 2x2, lives", .lives = {Ag::life, Ag::next_life}, .nodes = {2, 2}},
+          {.name = "nodes 2x2, srd", .lives = {Ag::life}, .nodes = {2, 2}, .personality = "srd"},
+          {.name = "nodes 3+1, lives", .lives = {Ag::life, Ag::next_life}, .nodes = {3, 1}},
+          {.name = "nodes 1+2, lives", .lives = {Ag::life, Ag::next_life}, .nodes = {1, 2}},
+          {.name = "nodes 2x2, mismatch", .lives = {Ag::mismatch, Ag::next_life}, .nodes = {2, 2}},
+          {.name = "nodes 2x2, orders", .lives = {Ag::orders, Ag::next_life}, .nodes = {2, 2}},
+          {.name = "nodes 2x2, refused", .lives = {Ag::refused, Ag::next_life}, .nodes = {2, 2}},
+          {.name = "nodes 1+2, absent", .lives = {Ag::next_life, Ag::absent}, .nodes = {1, 2}, .last_deadline_s = 0.05},
+          {.name = "nodes 2x2, crowded",
+           .lives = {Ag::next_life, Ag::next_life},
+           .nodes = {2, 2},
+           .refusal = "came: rank 0",
+           .is_crowded = true},
+          {.name = "without MPS", .lives = {Ag::next_life}, .refusal = "without MPS", .has_mps = false},
+          {.name = "killed", .lives = {Ag::killed}, .nodes = {3}, .kills_last_rank = true},
+          {.name = "nodes 1+2, killed", .lives = {Ag::killed}, .nodes = {1, 2}, .kills_last_rank = true},
+          {.name = "nodes 1+2, wire killed", .lives = {Ag::wire_killed}, .nodes = {1, 2}, .kills_wire = true}};
 }
 
 // By a roll-call to which one CTA does not come until the file is there.

@@ -10,326 +10,311 @@ namespace {
 
 constexpr int kUnwritten = 0x11;  // no NaN
 
-std::vector<int64_t> uneven_rows(int32_t ranks) {
-  std::vector<int64_t> rows;
-  rows.reserve(static_cast<size_t>(ranks));
-  for (int32_t r = 0; r < ranks; ++r)
-    rows.push_back(std::vector<int64_t>{300, 0, 217, 130}[static_cast<size_t>(r % 4)]);
-  return rows;
-}
+template <class Op>
+struct Tests {
+  using Case = typename Op::Case;
 
-std::vector<RankShape> shapes(int32_t ranks) {
-  const auto even = [ranks](int64_t rows) { return std::vector<int64_t>(static_cast<size_t>(ranks), rows); };
-  return {{.name = "even", .rows = even(192), .k = 256, .cols = {320}},
-          {.name = "uneven, ragged, bias", .rows = uneven_rows(ranks), .k = 136, .cols = {333}, .has_bias = true},
-          {.name = "two weights, fp16, [K, N]",
-           .rows = even(64),
-           .k = 72,
-           .cols = {96, 40},
-           .type = DataType::fp16,
-           .is_b_n_major = true},
-          {.name = "no rows", .rows = even(0), .k = 64, .cols = {64}},
-          {.name = "one row", .rows = even(1), .k = 8, .cols = {8}},
-          {.name = "rows not said, fp32 results",
-           .rows = even(65),
-           .k = 136,
-           .cols = {333},
-           .out_type = DataType::fp32,
-           .rows_from = RowCounts::From::same},
-          {.name = "rows exchanged, fp16 results of bf16, bias",
-           .rows = uneven_rows(ranks),
-           .k = 72,
-           .cols = {40},
-           .out_type = DataType::fp16,
-           .has_bias = true,
-           .rows_from = RowCounts::From::exchange},
-          {.name = "K of 0, bias", .rows = uneven_rows(ranks), .cols = {24}, .has_bias = true},
-          {.name = "gathered rows, two weights, fp32 results",
-           .rows = uneven_rows(ranks),
-           .k = 75,
-           .cols = {96, 7},
-           .out_type = DataType::fp32,
-           .wants_gathered = true},
-          {.name = "arenas grow", .rows = even(700), .k = 1024, .cols = {128}}};
-}
-
-void test_shapes(Joined& joined) {
-  const Stream stream;
-  for (const RankShape& shape : shapes(joined.ranks())) {
-    RankCase data(shape, joined.me());
-    for (int64_t salt = 1; salt <= 3; ++salt) {
-      call_once(joined, data, stream, salt);
-      expect(data.count_wrong() == 0, shape.name);
+  static void test_shapes(Joined& joined) {
+    const Stream stream;
+    for (const RankShape& shape : Op::shapes(joined.ranks())) {
+      Case data(shape, joined.me());
+      for (int64_t salt = 1; salt <= 3; ++salt) {
+        call_once(joined, data, stream, salt);
+        expect(data.count_wrong() == 0, shape.name);
+      }
+      if (joined.me() == 0) std::printf("  %s\n", shape.name.c_str());
     }
-    if (joined.me() == 0) std::printf("  %s\n", shape.name.c_str());
   }
-}
 
-// 200 calls behind each other, now on one stream and now on another; the ranks run apart from one another.
-void test_two_streams(Joined& joined) {
-  const Stream one, other;
-  RankCase data(shapes(joined.ranks())[0], joined.me());
-  call_once(joined, data, one, 1);
-  const auto begin = Clock::now();
-  constexpr int kCalls = 200;
-  for (int i = 0; i < kCalls; ++i) joined.call(data, i % 3 == 0 ? other : one);
-  const double enqueued_ms = ms_since(begin);
-  one.finish();
-  other.finish();
-  joined.session().check();
-  expect(data.count_wrong() == 0, "calls on two streams");
-  if (joined.me() == 0) {
-    std::printf("  %d calls on two streams: %.1f us each to enqueue, %.1f us each to run\n", kCalls,
-                enqueued_ms * 1e3 / kCalls, ms_since(begin) * 1e3 / kCalls);
-  }
-}
-
-void test_graph(Joined& joined) {
-  const Stream stream;
-  RankCase data(shapes(joined.ranks())[0], joined.me());
-  call_once(joined, data, stream, 1);
-  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture");
-  data.enqueue_inputs(stream);
-  joined.call(data, stream);
-  cudaGraph_t graph = nullptr;
-  check_cuda(cudaStreamEndCapture(stream, &graph), "ending a capture");
-  cudaGraphExec_t replay = nullptr;
-  check_cuda(cudaGraphInstantiate(&replay, graph, 0), "making a graph");
-  int64_t wrong = 0;
-  for (int64_t salt = 2; salt < 12; ++salt) {
-    data.set_salt(salt);
-    data.fill_results(stream);
-    check_cuda(cudaGraphLaunch(replay, stream), "launching a graph");
-    if (!stream.finish()) break;
+  // 200 calls behind each other, now on one stream and now on another; the ranks run apart from one another.
+  static void test_two_streams(Joined& joined) {
+    const Stream one, other;
+    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    call_once(joined, data, one, 1);
+    const auto begin = Clock::now();
+    constexpr int kCalls = 200;
+    for (int i = 0; i < kCalls; ++i) joined.call(data, i % 3 == 0 ? other : one);
+    const double enqueued_ms = ms_since(begin);
+    one.finish();
+    other.finish();
     joined.session().check();
-    wrong += data.count_wrong();
+    expect(data.count_wrong() == 0, "calls on two streams");
+    if (joined.me() == 0) {
+      std::printf("  %d calls on two streams: %.1f us each to enqueue, %.1f us each to run\n", kCalls,
+                  enqueued_ms * 1e3 / kCalls, ms_since(begin) * 1e3 / kCalls);
+    }
   }
-  expect(wrong == 0, "replays of a graph, inputs changed in place");
-  call_once(joined, data, stream, 20);
-  expect(data.count_wrong() == 0, "a call behind replays");
-  for (int i = 0; i < 500; ++i) check_cuda(cudaGraphLaunch(replay, stream), "launching a graph");
-  stream.finish();
-  joined.session().check();
-  expect(data.count_wrong() == 0, "500 replays in a row");
-  cudaGraphExecDestroy(replay);
-  cudaGraphDestroy(graph);
 
-  const RankCase fresh(
-      {.name = "", .rows = std::vector<int64_t>(static_cast<size_t>(joined.ranks()), 8), .k = 64, .cols = {24}},
-      joined.me());
-  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture");
-  const auto error = error_of([&] { joined.call(fresh, stream); });
-  cudaStreamEndCapture(stream, &graph);
-  if (graph != nullptr) cudaGraphDestroy(graph);
-  expect(error && error->kind() == ErrorKind::invalid_argument &&
-             std::string(error->what()).find("before the capture") != std::string::npos,
-         "a capture of a new shape is refused");
-}
+  static void test_graph(Joined& joined) {
+    const Stream stream;
+    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    call_once(joined, data, stream, 1);
+    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture");
+    data.enqueue_inputs(stream);
+    joined.call(data, stream);
+    cudaGraph_t graph = nullptr;
+    check_cuda(cudaStreamEndCapture(stream, &graph), "ending a capture");
+    cudaGraphExec_t replay = nullptr;
+    check_cuda(cudaGraphInstantiate(&replay, graph, 0), "making a graph");
+    int64_t wrong = 0;
+    for (int64_t salt = 2; salt < 12; ++salt) {
+      data.set_salt(salt);
+      data.fill_results(stream);
+      check_cuda(cudaGraphLaunch(replay, stream), "launching a graph");
+      if (!stream.finish()) break;
+      joined.session().check();
+      wrong += data.count_wrong();
+    }
+    expect(wrong == 0, "replays of a graph, inputs changed in place");
+    call_once(joined, data, stream, 20);
+    expect(data.count_wrong() == 0, "a call behind replays");
+    for (int i = 0; i < 500; ++i) check_cuda(cudaGraphLaunch(replay, stream), "launching a graph");
+    stream.finish();
+    joined.session().check();
+    expect(data.count_wrong() == 0, "500 replays in a row");
+    cudaGraphExecDestroy(replay);
+    cudaGraphDestroy(graph);
 
-ag_gemm::Arguments misaligned(const RankCase& data) {
-  ag_gemm::Arguments arguments = data.arguments();
-  arguments.a.data = static_cast<std::byte*>(arguments.a.data) + 2;
-  return arguments;
-}
-
-void expect_own_refusal(Joined& joined, const RankCase& data, const Stream& stream) {
-  const auto error = error_of([&] { joined.call(misaligned(data), stream); });
-  expect(error && error->kind() == ErrorKind::invalid_argument &&
-             std::string(error->what()).find("a is misaligned") != std::string::npos,
-         "a misaligned operand is refused by name");
-}
-
-void test_all_refuse(Joined& joined) {
-  const Stream stream;
-  RankCase data(shapes(joined.ranks())[0], joined.me());
-  expect_own_refusal(joined, data, stream);
-  call_once(joined, data, stream, 3);
-  expect(data.count_wrong() == 0, "a call behind one that all refused");
-}
-
-// What a call reports to have moved: its own rows to each receiver once, and what it forwards.
-void test_report(Joined& joined) {
-  const Stream stream;
-  const RankShape shape = shapes(joined.ranks())[0];
-  RankCase data(shape, joined.me());
-  call_once(joined, data, stream, 1);
-  const CallReport report = joined.call(data.arguments(), stream);
-  stream.finish();
-  const Topology t = joined.session().topology();
-  const Rank me{joined.me()};
-  const int64_t shard = shape.rows[static_cast<size_t>(me.value)] * shape.k * size_bytes(shape.type);
-  const int64_t peers = t.ranks_on(t.node(me)) - 1;
-  int64_t entered = 0;  // of other nodes' ranks, here
-  for (int32_t r = 0; r < t.ranks; ++r) entered += !t.same_node(Rank{r}, me) && t.entry_rank(Rank{r}, me) == me ? 1 : 0;
-  expect(report.node_bytes == peers * (1 + entered) * shard, "rows go once to each rank of the node");
-  expect(report.network_bytes == (t.nodes - 1) * shard, "and once to each other node");
-  expect(report.copy_bytes <= shard, "and not twice into the own memory");
-  expect(report.plan_json.find("\"tile_rows\"") != std::string::npos, "the report has the plan");
-}
-
-// Events of one call lie between the host's times around it, and none comes when the recording has ended.
-void test_trace(Joined& joined) {
-  const Stream stream;
-  RankCase data(shapes(joined.ranks())[0], joined.me());
-  call_once(joined, data, stream, 1);
-  joined.session().start_trace();
-  const int64_t begin_ns = trace_clock_ns();
-  call_once(joined, data, stream, 2);
-  const int64_t end_ns = trace_clock_ns();
-  expect(data.count_wrong() == 0, "a traced call computes what others do");
-  const TraceRecord record = joined.session().trace_record();
-  constexpr int64_t kClockErrorNs = 200'000;
-  std::set<std::string> roles;
-  bool is_within = true;
-  for (const TraceEvent& e : record.events) {
-    roles.insert(e.role);
-    is_within = is_within && e.t_wait_ns >= 0 && e.t_begin_ns <= e.t_end_ns &&
-                e.t_begin_ns - e.t_wait_ns > begin_ns - kClockErrorNs && e.t_end_ns < end_ns + kClockErrorNs;
+    const Case fresh(
+        {.name = "", .rows = std::vector<int64_t>(static_cast<size_t>(joined.ranks()), 8), .k = 64, .cols = {24}},
+        joined.me());
+    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture");
+    const auto error = error_of([&] { joined.call(fresh, stream); });
+    cudaStreamEndCapture(stream, &graph);
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    expect(error && error->kind() == ErrorKind::invalid_argument &&
+               std::string(error->what()).find("before the capture") != std::string::npos,
+           "a capture of a new shape is refused");
   }
-  const Topology t = joined.session().topology();
-  const bool has_peers = t.ranks_on(t.node(Rank{joined.me()})) > 1;
-  expect(roles.count("compute") == 1, "the timeline has tiles");
-  expect(!has_peers || roles.count("push") == 1, "it has chunks for peers");
-  expect((t.nodes > 1) == (roles.count("send") == 1), "it has chunks for other nodes");
-  expect(is_within, "its events lie where the host saw the call");
-  expect(record.dropped == 0, "all of them had room");
-  joined.session().stop_trace();
-  call_once(joined, data, stream, 3);
-  expect(joined.session().trace_record().events.size() == record.events.size(), "no event behind the recording");
-}
+
+  static void expect_own_refusal(Joined& joined, const Case& data, const Stream& stream) {
+    auto arguments = data.arguments();
+    Op::misalign(arguments);
+    const auto error = error_of([&] { joined.call<typename Case::Device>(arguments, stream); });
+    expect(error && error->kind() == ErrorKind::invalid_argument &&
+               std::string(error->what()).find(Op::kMisalignedText) != std::string::npos,
+           "a misaligned operand is refused by name");
+  }
+
+  static void test_all_refuse(Joined& joined) {
+    const Stream stream;
+    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    expect_own_refusal(joined, data, stream);
+    call_once(joined, data, stream, 3);
+    expect(data.count_wrong() == 0, "a call behind one that all refused");
+  }
+
+  // What a call reports to have moved: its own rows to each receiver once, and what it forwards.
+  static void test_report(Joined& joined) {
+    const Stream stream;
+    const RankShape shape = Op::shapes(joined.ranks())[0];
+    Case data(shape, joined.me());
+    call_once(joined, data, stream, 1);
+    const CallReport report = joined.call(data, stream);
+    stream.finish();
+    Op::expect_moved(report, joined.session().topology(), Rank{joined.me()}, shape);
+    expect(report.plan_json.find("\"tile_rows\"") != std::string::npos, "the report has the plan");
+  }
+
+  // Events of one call lie between the host's times around it, and none comes when the recording has ended.
+  static void test_trace(Joined& joined) {
+    const Stream stream;
+    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    call_once(joined, data, stream, 1);
+    joined.session().start_trace();
+    const int64_t begin_ns = trace_clock_ns();
+    call_once(joined, data, stream, 2);
+    const int64_t end_ns = trace_clock_ns();
+    expect(data.count_wrong() == 0, "a traced call computes what others do");
+    const TraceRecord record = joined.session().trace_record();
+    constexpr int64_t kClockErrorNs = 200'000;
+    std::set<std::string> roles;
+    bool is_within = true;
+    for (const TraceEvent& e : record.events) {
+      roles.insert(e.role);
+      is_within = is_within && e.t_wait_ns >= 0 && e.t_begin_ns <= e.t_end_ns &&
+                  e.t_begin_ns - e.t_wait_ns > begin_ns - kClockErrorNs && e.t_end_ns < end_ns + kClockErrorNs;
+    }
+    const Topology t = joined.session().topology();
+    const bool has_peers = t.ranks_on(t.node(Rank{joined.me()})) > 1;
+    expect(roles.count("compute") == 1, "the timeline has tiles");
+    expect(!has_peers || roles.count("push") == 1, "it has chunks for peers");
+    expect((t.nodes > 1) == (roles.count("send") == 1), "it has chunks for other nodes");
+    expect(is_within, "its events lie where the host saw the call");
+    expect(record.dropped == 0, "all of them had room");
+    joined.session().stop_trace();
+    call_once(joined, data, stream, 3);
+    expect(joined.session().trace_record().events.size() == record.events.size(), "no event behind the recording");
+  }
+
+  static void test_life(Joined& joined) {
+    test_trace(joined);
+    test_report(joined);
+    test_shapes(joined);
+    test_two_streams(joined);
+    test_graph(joined);
+    test_all_refuse(joined);
+    joined.meet();
+  }
+
+  static void test_next_life(Joined& joined) {
+    const Stream stream;
+    Case data(Op::shapes(joined.ranks())[1], joined.me());
+    call_once(joined, data, stream, 4);
+    expect(data.count_wrong() == 0, "a second communicator of the process");
+    joined.meet();
+  }
+
+  static void test_mismatch(Joined& joined) {
+    const Stream stream;
+    Case first(Op::shapes(joined.ranks())[0], joined.me()), second(Op::shapes(joined.ranks())[2], joined.me());
+    call_once(joined, first, stream, 1);
+    call_once(joined, second, stream, 1);
+    joined.meet();
+    const auto begin = Clock::now();
+    joined.call(joined.me() == 0 ? first : second, stream);
+    stream.finish();
+    expect_end(joined, ErrorKind::mismatch, {Op::kFirstText, Op::kOtherText}, begin);
+  }
+
+  // As on two streams on which ranks put their calls in opposite orders: each waits for what the other has behind it.
+  static void test_orders(Joined& joined) {
+    const Stream one, other;
+    Case first(Op::shapes(joined.ranks())[0], joined.me()), second(Op::shapes(joined.ranks())[2], joined.me());
+    call_once(joined, first, one, 1);
+    call_once(joined, second, one, 1);
+    joined.meet();
+    const auto begin = Clock::now();
+    const bool is_last = joined.me() + 1 == joined.ranks();
+    // The second one may hear already what has become of the first.
+    static_cast<void>(error_of([&] {
+      joined.call(is_last ? second : first, one);
+      joined.call(is_last ? first : second, other);
+    }));
+    one.finish();
+    other.finish();
+    expect_end(joined, ErrorKind::mismatch, {Op::kFirstText, Op::kOtherText}, begin);
+  }
+
+  static void test_refused(Joined& joined) {
+    const Stream stream;
+    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    call_once(joined, data, stream, 1);
+    joined.meet();
+    data.fill_results(stream, kUnwritten);
+    const auto begin = Clock::now();
+    if (joined.me() == 1) {
+      expect_own_refusal(joined, data, stream);
+    } else {
+      joined.call(data, stream);
+      stream.finish();
+      expect(data.is_nan_in_rows_of(1), "results whose rows never came are NaN");
+    }
+    expect_end(joined, ErrorKind::refused, {Op::kMisalignedText, "rank 1 refused"}, begin);
+  }
+
+  // The deadline of this scenario is short; what the first call does has been done in another communicator.
+  static void test_absent(Joined& joined) {
+    const Stream stream;
+    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    joined.meet();
+    call_once(joined, data, stream, 1);
+    joined.meet();
+    data.fill_results(stream, kUnwritten);
+    const auto begin = Clock::now();
+    if (joined.me() != 0) {
+      joined.call(data, stream);
+      stream.finish();
+      expect(data.is_nan_in_rows_of(0), "results whose rows never came are NaN");
+      expect(ms_since(begin) < 5000, "a rank that never calls ends the call at its deadline");
+    }
+    expect_end(joined, ErrorKind::deadline, {"waited 0.05 s", Op::Device::Op::kName, "role ", "CTA "}, begin);
+  }
+
+  static void test_killed(Joined& joined) {
+    const Stream stream;
+    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    call_once(joined, data, stream, 1);
+    joined.meet();
+    const auto begin = Clock::now();
+    if (joined.me() == joined.ranks() - 1) {
+      // In the middle of a call: rank 0 has not come.
+      joined.call(data, stream);
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      raise(SIGKILL);
+    }
+    if (joined.me() != 0) {
+      joined.call(data, stream);
+      stream.finish();
+    }
+    std::optional<Error> error;
+    while (!error && Clock::now() - begin < kPatience) {
+      error = error_of([&] { joined.session().check(); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    expect(error.has_value(), "survivors of a kill get an error");
+    if (error) std::printf("  rank %d after %.1f ms: %s\n", joined.me(), ms_since(begin), error->what());
+    const std::string name = "rank " + std::to_string(joined.ranks() - 1);
+    expect(error && error->kind() == ErrorKind::peer_lost && std::string(error->what()).find(name) != std::string::npos,
+           "and it says who is gone");
+    DeviceBuffer<uint16_t> fresh(64);
+    fresh.fill_bytes(0x22);
+    expect(fresh.to_host()[63] == 0x2222, "survivors of a kill can use their GPU");
+  }
+
+  // The wire between the nodes dies in the middle of a call.
+  static void test_wire_killed(Joined& joined) {
+    const Stream stream;
+    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    call_once(joined, data, stream, 1);
+    joined.meet();
+    const auto begin = Clock::now();
+    if (joined.me() != 0) {
+      joined.call(data, stream);
+    } else {
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      kill(std::atoi(std::getenv(kWirePid)), SIGKILL);
+    }
+    stream.finish();
+    expect_end(joined, ErrorKind::peer_lost, {"the wire process between the nodes is gone"}, begin);
+  }
+};
 
 }  // namespace
 
-void test_life(Joined& joined) {
-  test_trace(joined);
-  test_report(joined);
-  test_shapes(joined);
-  test_two_streams(joined);
-  test_graph(joined);
-  test_all_refuse(joined);
-  joined.meet();
+template <class Op>
+void RankTests<Op>::life(Joined& joined) {
+  Tests<Op>::test_life(joined);
+}
+template <class Op>
+void RankTests<Op>::next_life(Joined& joined) {
+  Tests<Op>::test_next_life(joined);
+}
+template <class Op>
+void RankTests<Op>::mismatch(Joined& joined) {
+  Tests<Op>::test_mismatch(joined);
+}
+template <class Op>
+void RankTests<Op>::orders(Joined& joined) {
+  Tests<Op>::test_orders(joined);
+}
+template <class Op>
+void RankTests<Op>::refused(Joined& joined) {
+  Tests<Op>::test_refused(joined);
+}
+template <class Op>
+void RankTests<Op>::absent(Joined& joined) {
+  Tests<Op>::test_absent(joined);
+}
+template <class Op>
+void RankTests<Op>::killed(Joined& joined) {
+  Tests<Op>::test_killed(joined);
+}
+template <class Op>
+void RankTests<Op>::wire_killed(Joined& joined) {
+  Tests<Op>::test_wire_killed(joined);
 }
 
-void test_next_life(Joined& joined) {
-  const Stream stream;
-  RankCase data(shapes(joined.ranks())[1], joined.me());
-  call_once(joined, data, stream, 4);
-  expect(data.count_wrong() == 0, "a second communicator of the process");
-  joined.meet();
-}
-
-void test_mismatch(Joined& joined) {
-  const Stream stream;
-  RankCase first(shapes(joined.ranks())[0], joined.me()), second(shapes(joined.ranks())[2], joined.me());
-  call_once(joined, first, stream, 1);
-  call_once(joined, second, stream, 1);
-  joined.meet();
-  const auto begin = Clock::now();
-  joined.call(joined.me() == 0 ? first : second, stream);
-  stream.finish();
-  expect_end(joined, ErrorKind::mismatch, {"K = 256", "K = 72"}, begin);
-}
-
-// As on two streams on which ranks put their calls in opposite orders: each waits for what the other has behind it.
-void test_orders(Joined& joined) {
-  const Stream one, other;
-  RankCase first(shapes(joined.ranks())[0], joined.me()), second(shapes(joined.ranks())[2], joined.me());
-  call_once(joined, first, one, 1);
-  call_once(joined, second, one, 1);
-  joined.meet();
-  const auto begin = Clock::now();
-  const bool is_last = joined.me() + 1 == joined.ranks();
-  // The second one may hear already what has become of the first.
-  static_cast<void>(error_of([&] {
-    joined.call(is_last ? second : first, one);
-    joined.call(is_last ? first : second, other);
-  }));
-  one.finish();
-  other.finish();
-  expect_end(joined, ErrorKind::mismatch, {"K = 256", "K = 72"}, begin);
-}
-
-void test_refused(Joined& joined) {
-  const Stream stream;
-  RankCase data(shapes(joined.ranks())[0], joined.me());
-  call_once(joined, data, stream, 1);
-  joined.meet();
-  data.fill_results(stream, kUnwritten);
-  const auto begin = Clock::now();
-  if (joined.me() == 1) {
-    expect_own_refusal(joined, data, stream);
-  } else {
-    joined.call(data, stream);
-    stream.finish();
-    expect(data.is_nan_in_rows_of(1), "results whose rows never came are NaN");
-  }
-  expect_end(joined, ErrorKind::refused, {"a is misaligned", "rank 1 refused"}, begin);
-}
-
-// The deadline of this scenario is short; what the first call does has been done in another communicator.
-void test_absent(Joined& joined) {
-  const Stream stream;
-  RankCase data(shapes(joined.ranks())[0], joined.me());
-  joined.meet();
-  call_once(joined, data, stream, 1);
-  joined.meet();
-  data.fill_results(stream, kUnwritten);
-  const auto begin = Clock::now();
-  if (joined.me() != 0) {
-    joined.call(data, stream);
-    stream.finish();
-    expect(data.is_nan_in_rows_of(0), "results whose rows never came are NaN");
-    expect(ms_since(begin) < 5000, "a rank that never calls ends the call at its deadline");
-  }
-  expect_end(joined, ErrorKind::deadline, {"waited 0.05 s", "all_gather_matmul", "role ", "CTA "}, begin);
-}
-
-void test_killed(Joined& joined) {
-  const Stream stream;
-  RankCase data(shapes(joined.ranks())[0], joined.me());
-  call_once(joined, data, stream, 1);
-  joined.meet();
-  const auto begin = Clock::now();
-  if (joined.me() == joined.ranks() - 1) {
-    // In the middle of a call: rank 0 has not come.
-    joined.call(data, stream);
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    raise(SIGKILL);
-  }
-  if (joined.me() != 0) {
-    joined.call(data, stream);
-    stream.finish();
-  }
-  std::optional<Error> error;
-  while (!error && Clock::now() - begin < kPatience) {
-    error = error_of([&] { joined.session().check(); });
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  expect(error.has_value(), "survivors of a kill get an error");
-  if (error) std::printf("  rank %d after %.1f ms: %s\n", joined.me(), ms_since(begin), error->what());
-  const std::string name = "rank " + std::to_string(joined.ranks() - 1);
-  expect(error && error->kind() == ErrorKind::peer_lost && std::string(error->what()).find(name) != std::string::npos,
-         "and it says who is gone");
-  DeviceBuffer<uint16_t> fresh(64);
-  fresh.fill_bytes(0x22);
-  expect(fresh.to_host()[63] == 0x2222, "survivors of a kill can use their GPU");
-}
-
-// The wire between the nodes dies in the middle of a call.
-void test_wire_killed(Joined& joined) {
-  const Stream stream;
-  RankCase data(shapes(joined.ranks())[0], joined.me());
-  call_once(joined, data, stream, 1);
-  joined.meet();
-  const auto begin = Clock::now();
-  if (joined.me() != 0) {
-    joined.call(data, stream);
-  } else {
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    kill(std::atoi(std::getenv(kWirePid)), SIGKILL);
-  }
-  stream.finish();
-  expect_end(joined, ErrorKind::peer_lost, {"the wire process between the nodes is gone"}, begin);
-}
+template struct RankTests<AgGemmRankOp>;
 
 }  // namespace tilewire

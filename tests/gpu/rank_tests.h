@@ -1,20 +1,26 @@
-// The lives of a communicator that ranks of gpu_ranks_test have.
+// The lives of a communicator that ranks of gpu_ranks_test have, for each operation of rank_ops.h.
 #pragma once
 
+#include "rank_ops.h"
 #include "rank_program.h"
 
 namespace tilewire {
 
 constexpr const char* kWirePid = "TEST_WIRE_PID";  // the variable by which ranks know the wire process
 
-void test_life(Joined& joined);       // every shape, streams, graphs, a refusal by all, a timeline
-void test_next_life(Joined& joined);  // one call
-// Each of these ends with the communicator.
-void test_mismatch(Joined& joined);
-void test_orders(Joined& joined);
-void test_refused(Joined& joined);
-void test_absent(Joined& joined);  // its deadline is short
-void test_killed(Joined& joined);  // the last rank
-void test_wire_killed(Joined& joined);
+template <class Op>
+struct RankTests {
+  static void life(Joined& joined);       // every shape, streams, graphs, a refusal by all, a timeline, a report
+  static void next_life(Joined& joined);  // one call
+  // Each of these ends with the communicator.
+  static void mismatch(Joined& joined);
+  static void orders(Joined& joined);
+  static void refused(Joined& joined);
+  static void absent(Joined& joined);  // its deadline is short
+  static void killed(Joined& joined);  // the last rank
+  static void wire_killed(Joined& joined);
+};
+
+extern template struct RankTests<AgGemmRankOp>;
 
 }  // namespace tilewire

@@ -76,6 +76,9 @@ class Tensor:
         return Tensor(self.array.T, self._gpu, self.dtype)
 
 
+POOL_STREAM = 4321
+
+
 class Stream:
     def __init__(self, handle: int, device: int = 0) -> None:
         self.cuda_stream, self.device_index = handle, device
@@ -103,7 +106,10 @@ class _Cuda(types.SimpleNamespace):
         return self.is_captured
 
     def ExternalStream(self, handle: int, device: int) -> Stream:  # as torch names it
-        return Stream(handle, device)
+        return Stream(handle or POOL_STREAM, device)  # without a handle torch makes a stream
+
+    def default_stream(self, gpu: int) -> Stream:
+        return Stream(0, gpu)
 
     @contextmanager
     def stream(self, stream: Stream) -> Iterator[None]:

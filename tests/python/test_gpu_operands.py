@@ -183,6 +183,17 @@ def test_the_call_runs_on_the_current_stream_or_the_one_given(torch: Any, rank: 
         assert torch.cuda.current == 0
 
 
+def test_the_default_stream_is_one_like_any_other(torch: Any, rank: GpuRank) -> None:
+    a, b = tensor((6, 16)), tensor((16, 24))
+    ran = Ran(operands(rank, a, b), rank)  # the core asks for the results on a thread of its own
+    assert ran.streams == [0] and torch.allocations == [0], "the results belong to another stream than the call"
+    torch.allocations.clear()
+    with torch.cuda.stream(Stream(77)), pytest.warns(RuntimeWarning):
+        ran = Ran(operands(rank, tensor((6, 5)), tensor((5, 8)), stream=0), rank)
+    assert ran.streams == [0] and set(torch.allocations) == {0} and torch.fills == [0], "a copy on another stream"
+    assert {stream for _, stream in torch.recorded} == {0}, "inputs are kept for another stream"
+
+
 def test_a_call_that_was_made_before_has_its_results_early(torch: Any, rank: GpuRank) -> None:
     a, b = tensor((6, 16)), tensor((16, 24))
     for key, early in (("one", 0), ("one", 1), ("other", 0), ("one", 1), ("other", 1)):

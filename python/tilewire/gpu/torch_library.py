@@ -9,6 +9,7 @@ from typing import Any
 
 from tilewire.errors import InvalidArgument
 from tilewire.gpu.library import GpuLibrary
+from tilewire.gpu.streams import LEGACY
 from tilewire.gpu.views import KERNEL_BYTES, GpuView
 
 
@@ -54,8 +55,7 @@ class TorchLibrary(GpuLibrary):
         return self._raw_stream(gpu)
 
     def on(self, stream: int, gpu: int) -> AbstractContextManager[Any]:
-        cuda = self.torch.cuda
-        found: AbstractContextManager[Any] = cuda.stream(cuda.ExternalStream(stream, device=gpu))
+        found: AbstractContextManager[Any] = self.torch.cuda.stream(self._stream(stream, gpu))
         return found
 
     def new(self, shape: tuple[int, int], dtype: str, gpu: int) -> Any:
@@ -68,7 +68,12 @@ class TorchLibrary(GpuLibrary):
         return self.torch.from_dlpack(x)
 
     def keep_for(self, x: Any, stream: int, gpu: int) -> None:
-        x.record_stream(self.torch.cuda.ExternalStream(stream, device=gpu))
+        x.record_stream(self._stream(stream, gpu))
+
+    def _stream(self, stream: int, gpu: int) -> Any:
+        """torch takes an ExternalStream of 0 for none given, and makes one of a pool."""
+        cuda = self.torch.cuda
+        return cuda.default_stream(gpu) if stream == LEGACY else cuda.ExternalStream(stream, device=gpu)
 
     def sign(self, x: Any) -> tuple[Hashable, int] | None:
         if x.__class__ not in self._plain or x.requires_grad:
