@@ -34,14 +34,14 @@ inline constexpr Machine kH200Machine{.worker_flops = 6.96e12,
                                       .command_s = 0.5e-6,
                                       .ranks_per_gpu = 1};
 
-// GPU ranks of which so many share a GPU. Then a network between them is played by a kernel that takes a few microseconds
-// for each command (docs/virtual-cluster.md), and flags wait behind what the other ranks do.
+// GPU ranks of which so many share a GPU. Then a network between them is played by a kernel that takes a few
+// microseconds for each command (docs/virtual-cluster.md), and flags wait behind what the other ranks do.
 constexpr Machine gpu_machine(int32_t ranks_per_gpu) {
   Machine machine = kH200Machine;
   machine.ranks_per_gpu = ranks_per_gpu;
   if (ranks_per_gpu > 1) {
-    machine.network_latency_s = 30e-6;
-    machine.step_s = 3e-6;
+    machine.network_latency_s = 40e-6;
+    machine.step_s = 1e-6;
     machine.command_s = 6e-6;
   }
   return machine;

@@ -24,6 +24,7 @@ namespace {
 constexpr double kMemoryBytesPerS = 3.2e12;             // of a GPU
 constexpr int64_t kCachedBytes = int64_t{24} << 20;     // what b may have of the cache
 constexpr int32_t kRankWarps = 3;                       // beside the tiles, in a CTA each: see kernel.cuh
+constexpr int32_t kClockPushers = 16;                   // stand for the warps of all SMs, where the port bounds them
 constexpr int64_t kLeastChunkBytes = int64_t{1} << 15;  // smaller ones cost more than they hide
 
 FusedPlan with_chunks(int64_t chunk_rows) {
@@ -96,11 +97,11 @@ class FusedPlanner {
   using Problem = ag_gemm::Problem;
   using Choice = FusedPlan;
   static constexpr const char* kName = kCallName;
-  static constexpr const char* kSharedCost = "communication alone";
+  static constexpr const char* kSharedCost = "first and last arrival together";
   static constexpr const char* kSharedAdvice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks";
 
   FusedPlanner(const Problem& problem, const PlanContext& context, int32_t push_ctas)
-      : p_(problem), x_(context), gather_(problem, context), push_ctas_(push_ctas) {
+      : p_(problem), x_(context), gather_(problem, context, kClockPushers), push_ctas_(push_ctas) {
     p_.validate();
     check_one_count_a_rank(kName, p_.rows.size(), x_);
     if (p_.dtype == DataType::fp32) {
@@ -124,7 +125,8 @@ class FusedPlanner {
     }
     return plans;
   }
-  double shared_cost_s(const FusedPlan& plan) { return gather_.last_s(plan.choice); }
+  // Tiles begin behind the first rows and end behind the last ones.
+  double shared_cost_s(const FusedPlan& plan) { return gather_.first_s(plan.choice) + gather_.last_s(plan.choice); }
 
   // Of equals the first is taken.
   std::vector<FusedPlan> candidates(const FusedPlan& shared) const {
@@ -164,7 +166,7 @@ class FusedPlanner {
     const std::vector<double>& here_s = arrivals_s[static_cast<size_t>(x_.topology.local(x_.me).value)];
     ComputeEnds ends;
     if (!here_s.empty()) ends = Clusters(schedule, *form_of(plan.choice), p_.k, x_.machine).ends(here_s);
-    const double gathered_s = std::max(last_arrival_s(arrivals_s), shared_cost_s(plan));
+    const double gathered_s = std::max(last_arrival_s(arrivals_s), gather_.last_s(plan.choice));
     return call_cost(schedule, ends, gathered_s, x_.machine);
   }
 

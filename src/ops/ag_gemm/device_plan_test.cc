@@ -40,6 +40,21 @@ TEST_F(FusedPlanTest, ChunkSizeIsTheSameOnAllRanksWhateverTheirWeightsAndSms) {
   }
 }
 
+// One chunk a shard would be here soonest, and nothing could be multiplied before.
+TEST_F(FusedPlanTest, ChunksAreSmallEnoughThatTilesBeginSoon) {
+  for (const std::vector<int32_t>& widths : {std::vector<int32_t>{4}, std::vector<int32_t>{2, 2}}) {
+    const TopologyTables topology = TopologyTables::from_layout(widths);
+    PlanContext x = context();
+    x.topology = topology.view();
+    for (const int32_t ranks_per_gpu : {1, 4}) {
+      x.machine = gpu_machine(ranks_per_gpu);
+      const PlanOf<FusedPlan> plan = make_fused_plan(problem(8192, 4096, 8192), x);
+      EXPECT_LE(plan.choice.choice.chunk_rows, 256) << plan.explain();
+      EXPECT_LT(plan.predicted_s, 0.7 * (plan.compute_s + plan.communication_s) + 0.3 * plan.compute_s);
+    }
+  }
+}
+
 TEST_F(FusedPlanTest, EveryFormIsACandidateFusedAndUnfusedAndSaysWhyItLost) {
   const PlanOf<FusedPlan> plan = make_fused_plan(problem(8192, 4096, 4096), context());
   for (const FormNumbers& form : kFusedForms) {

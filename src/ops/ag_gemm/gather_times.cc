@@ -1,6 +1,7 @@
 #include "ops/ag_gemm/gather_times.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/bytes.h"
 #include "ops/ag_gemm/arrivals.h"
@@ -34,6 +35,20 @@ std::vector<Node> telling_nodes(const Topology& t, const std::vector<int64_t>& r
 
 }  // namespace
 
+double GatherTimes::first_arrival_s(const ChunkMap& chunks, Node node,
+                                    const std::vector<std::vector<double>>& arrivals_s) const {
+  double latest_s = 0;
+  for (size_t l = 0; l < arrivals_s.size(); ++l) {
+    const Rank rank = x_.topology.rank_at(node, LocalRank{static_cast<int32_t>(l)});
+    double first_s = std::numeric_limits<double>::max();
+    for (int32_t g = 0; g < chunks.total_chunks(); ++g) {
+      if (chunks.at(g).source != rank) first_s = std::min(first_s, arrivals_s[l][static_cast<size_t>(g)]);
+    }
+    if (first_s < std::numeric_limits<double>::max()) latest_s = std::max(latest_s, first_s);
+  }
+  return latest_s;
+}
+
 int64_t GatherTimes::most_rows() const { return *std::max_element(p_.rows.begin(), p_.rows.end()); }
 
 int64_t GatherTimes::half_bytes() const { return buffers_of(p_, x_.arena).half_bytes(p_.total_rows()); }
@@ -42,18 +57,30 @@ std::string GatherTimes::reason_against(int64_t chunk_rows) const {
   return reason_against_chunks(chunk_rows, most_rows(), buffers_of(p_, x_.arena).pitch_bytes, x_);
 }
 
-double GatherTimes::last_s(const PlanChoice& c) {
-  const auto [known, is_new] = last_s_.try_emplace(moved_by(c), 0);
-  if (!is_new) return known->second;
+PlanChoice GatherTimes::moving(const PlanChoice& choice) const {
+  PlanChoice moving = choice;
+  if (push_workers_ > 0) moving.push_workers = push_workers_;
+  return moving;
+}
+
+const GatherTimes::Ends& GatherTimes::ends_s(const PlanChoice& choice) {
+  const PlanChoice c = moving(choice);
+  const auto [known, is_new] = ends_s_.try_emplace(moved_by(c));
+  Ends& ends = known->second;
+  if (!is_new) return ends;
   for (const Node node : telling_nodes(x_.topology, p_.rows)) {
     PlanContext there = x_;
     there.me = x_.topology.rank_at(node, LocalRank{0});
-    known->second = std::max(known->second, last_arrival_s(ScheduleTables(p_, c, there).arrivals_s()));
+    const ScheduleTables tables(p_, c, there);
+    const std::vector<std::vector<double>>& arrivals_s = tables.arrivals_s();
+    ends.last = std::max(ends.last, last_arrival_s(arrivals_s));
+    ends.first = std::max(ends.first, first_arrival_s(tables.schedule(1).chunks, node, arrivals_s));
   }
-  return known->second;
+  return ends;
 }
 
-const std::vector<std::vector<double>>& GatherTimes::on_own_node_s(const PlanChoice& c) {
+const std::vector<std::vector<double>>& GatherTimes::on_own_node_s(const PlanChoice& choice) {
+  const PlanChoice c = moving(choice);
   std::vector<std::vector<double>>& known_s = arrivals_s_[moved_by(c)];
   if (known_s.empty()) known_s = ScheduleTables(p_, c, x_).arrivals_s();
   return known_s;
