@@ -18,9 +18,9 @@ MOST_RANKS = 3  # of one node
 
 # Programs as `one_after_the_other` has them, and where they run. Those of a place run in one launch.
 SHARED_RUNS: dict[str, list[str]] = {
-    "values": ["1", "2", "3", "2x2"],
-    "odd_shapes": ["2", "3", "2x2"],
-    "same_bits_again": ["3", "2x2"],
+    "gpu_value_programs.values": ["1", "2", "3", "2x2"],
+    "gpu_value_programs.odd_shapes": ["2", "3", "2x2"],
+    "gpu_value_programs.same_bits_again": ["3", "2x2"],
     "streams": ["2", "2x2"],
     "graphs": ["2", "3", "2x2"],
     "refusals": ["2", "2x2"],

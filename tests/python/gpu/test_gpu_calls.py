@@ -16,21 +16,21 @@ def expect_none_wrong(results: list[dict[str, Any]], numbers: tuple[str, ...] = 
         assert not wrong, f"rank {rank}: {wrong}"
 
 
-@pytest.mark.parametrize("place", places_of("values"))
+@pytest.mark.parametrize("place", places_of("gpu_value_programs.values"))
 def test_values_of_every_kind_of_call(place: str, shared_run: Any) -> None:
-    expect_none_wrong(shared_run("values", place))
+    expect_none_wrong(shared_run("gpu_value_programs.values", place))
 
 
-@pytest.mark.parametrize("place", places_of("odd_shapes"))
+@pytest.mark.parametrize("place", places_of("gpu_value_programs.odd_shapes"))
 def test_odd_shapes_of_all_operations(place: str, shared_run: Any) -> None:
-    results = shared_run("odd_shapes", place)
+    results = shared_run("gpu_value_programs.odd_shapes", place)
     assert all(len(found) >= 17 for found in results), results
     expect_none_wrong(results)
 
 
-@pytest.mark.parametrize("place", places_of("same_bits_again"))
+@pytest.mark.parametrize("place", places_of("gpu_value_programs.same_bits_again"))
 def test_bits_do_not_depend_on_timing_or_epoch(place: str, shared_run: Any) -> None:
-    expect_none_wrong(shared_run("same_bits_again", place))
+    expect_none_wrong(shared_run("gpu_value_programs.same_bits_again", place))
 
 
 @pytest.mark.parametrize("place", places_of("streams"))
