@@ -35,7 +35,7 @@ class Machine:
         write = (
             f"open(sys.argv[-3], 'w').write(json.dumps({{'rows': [dict({row!r}, shape=' '.join(sys.argv[1:-3]))]}}))"
         )
-        for name in ("gemm_gpu_bench", "link_gpu_bench", "ag_gemm_gpu_bench"):
+        for name in ("gemm_gpu_bench", "launch_gpu_bench", "link_gpu_bench", "ag_gemm_gpu_bench"):
             self.script(f"build/{name}", write)
 
     def script(self, name: str, body: str) -> None:
