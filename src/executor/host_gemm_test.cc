@@ -275,11 +275,20 @@ TEST_P(HostGemm, WithoutKTheOutputIsTheBiasOrZero) {
 }
 
 TEST_P(HostGemm, EmptyTilesTouchNothing) {
-  HostGemmTile tile{.rows = 0, .cols = 5, .k = 5, .a = {}};
+  std::vector<float> out(25, 7.0f);
+  const std::vector<float> in(25, 1.0f);
+  const RowSegment rows{0, in.data(), 20};
+  HostGemmTile tile{.rows = 0, .cols = 5, .k = 5, .a = {&rows, 1}};
+  tile.a_type = tile.b_type = tile.out_type = DataType::fp32;
+  tile.b = in.data();
+  tile.b_stride_k = 5;
+  tile.out = out.data();
+  tile.out_pitch_bytes = 20;
   host_gemm_tile(tile, scratch_);
   tile.rows = 5;
   tile.cols = 0;
   host_gemm_tile(tile, scratch_);
+  EXPECT_EQ(out, std::vector<float>(25, 7.0f));
 }
 
 // A NaN in one row of a must not leak into the others through the padding, and must not be lost.

@@ -24,8 +24,6 @@ namespace {
 
 constexpr const char* kVersion = TILEWIRE_VERSION;
 
-// Of GPU ranks: 18 links of NVLink 4 as copies reach it, and a card of 400 Gbit/s.
-
 int32_t default_workers(int64_t ranks_here) {
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
   return static_cast<int32_t>(std::max<int64_t>(1, cores / std::max<int64_t>(1, ranks_here)));

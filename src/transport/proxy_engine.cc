@@ -238,7 +238,8 @@ void ProxyEngine::arrive(const Event& event) {
   if (peer >= peer_positions_.size() || peer_positions_[peer] < 0) {
     fail_event(event, "an arrival came from a rank that is no peer", "");
   }
-  if (immediate.word >= layout_.flags.words() || sink_ == nullptr) {
+  if (sink_ == nullptr) fail_event(event, "an arrival came, and nobody takes arrivals here", "");
+  if (immediate.word >= layout_.flags.words()) {
     fail_event(event, "an arrival came for a word that does not exist", fmt::format("{} words", layout_.flags.words()));
   }
   newest_arrival_ = std::max(newest_arrival_, immediate.epoch);
