@@ -38,6 +38,7 @@
 #include "transport/emulated/wire_link.h"
 #include "transport/command_queue.h"
 #include "transport/proxy.h"
+#include "transport/registry.h"
 #include "transport/transport.h"
 
 namespace tilewire {
@@ -212,6 +213,7 @@ class Session {
   std::vector<ArenaExport> new_exports();
   void map_exports(const std::vector<ArenaExport>& own, const ExportsByRank& by_rank, SteadyTime deadline);
   void check_same_host(Rank peer, const UniqueFd& fd) const;
+  const TransportKind& choose_transport(SteadyTime deadline);
   void make_transport();
   void start_proxy();
   std::vector<UniqueFd> exchange_fds(std::string_view purpose, int fd, SteadyTime deadline);

@@ -12,6 +12,7 @@
 #include "transport/bootstrap/fd_exchange.h"
 #include "transport/emulated/wire_writer.h"
 #include "transport/registry.h"
+#include "transport/transport_choice.h"
 
 namespace tilewire {
 
@@ -120,10 +121,19 @@ TransportContext Session::transport_context() {
   return context;
 }
 
+const TransportKind& Session::choose_transport(SteadyTime deadline) {
+  const TransportPlace place{.hosts = group_by_host(control_->hosts()).size(), .has_gpu_ranks = gpu_ != nullptr};
+  const std::vector<Bytes> all =
+      control_->allgather({.kind = "transports"}, pack_obstacles(transport_obstacles(options_, place)), deadline);
+  std::vector<std::vector<std::string>> by_rank;
+  for (const Bytes& bytes : all) by_rank.push_back(unpack_obstacles(bytes));
+  return agree_on_transport(options_, by_rank);
+}
+
 void Session::make_transport() {
-  transport_ = tilewire::make_transport(options_, transport_context());
-  register_new_ranges();
   const SteadyTime limit = deadline_in(to_milliseconds(options_.connect_deadline_s));
+  transport_ = tilewire::make_transport(choose_transport(limit), options_, transport_context());
+  register_new_ranges();
   // How arrivals are signalled must be the same on both sides of every path.
   const std::string agreed = transport_->caps().name + ", " + to_string(choose_arrival(transport_->caps()).strategy);
   const std::vector<Bytes> addresses =

@@ -13,17 +13,28 @@
 namespace tilewire {
 namespace {
 
+// Options that contradict each other are a reason too: with "auto" another transport may do.
+std::string why_no_rc(const Options& options) {
+  try {
+    return why_no_rc_port(rc_options(options));
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
 constexpr std::array kKinds = {
     TransportKind{
         .name = "emulated",
         .purpose = "one machine as several nodes: copies within host memory, with bandwidth, latency and order "
                    "of a network",
+        .takes_gpu_memory = true,
         .why_unavailable = [](const Options&) { return std::string(); },
         .make = [](const TransportContext& context,
                    const Options& options) { return make_emulated_transport(context, emulated_options(options)); }},
     TransportKind{.name = "rc",
                   .purpose = "InfiniBand and RoCE: reliable connections of libibverbs",
-                  .why_unavailable = [](const Options& options) { return why_no_rc_port(rc_options(options)); },
+                  .joins_hosts = true,
+                  .why_unavailable = why_no_rc,
                   .make =
                       [](const TransportContext& context, const Options& options) {
                         const RcOptions rc = rc_options(options);
@@ -72,10 +83,15 @@ void check_transport_name(const Options& options) {
   refuse(options, "there is no such transport");
 }
 
-std::unique_ptr<Transport> make_transport(const Options& options, const TransportContext& context) {
-  std::unique_ptr<Transport> transport = choose_transport(options).make(context, options);
+std::unique_ptr<Transport> make_transport(const TransportKind& kind, const Options& options,
+                                          const TransportContext& context) {
+  std::unique_ptr<Transport> transport = kind.make(context, options);
   if (options.fault.empty()) return transport;
   return make_fault_transport(std::move(transport), options.fault);
+}
+
+std::unique_ptr<Transport> make_transport(const Options& options, const TransportContext& context) {
+  return make_transport(choose_transport(options), options, context);
 }
 
 }  // namespace tilewire

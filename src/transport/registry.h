@@ -16,7 +16,9 @@ namespace tilewire {
 
 struct TransportKind {
   std::string_view name;
-  std::string_view purpose;  // what it is for, one line
+  std::string_view purpose;       // what it is for, one line
+  bool joins_hosts = false;       // ranks of several hosts; else of one alone
+  bool takes_gpu_memory = false;  // arenas may be in the memory of GPUs
   // "" when it can be used here; else why not.
   std::string (*why_unavailable)(const Options& options);
   std::unique_ptr<Transport> (*make)(const TransportContext& context, const Options& options);
@@ -33,8 +35,11 @@ const TransportKind& choose_transport(const Options& options);
 // one node, which needs none.
 void check_transport_name(const Options& options);
 
-// The chosen transport, inside the fault transport when options.fault is set. Throws as choose_transport() and the
-// transport do, and Error(invalid_argument) for a bad fault script.
+// A transport of that kind, inside the fault transport when options.fault is set. Throws as the transport does, and
+// Error(invalid_argument) for a bad fault script.
+std::unique_ptr<Transport> make_transport(const TransportKind& kind, const Options& options,
+                                          const TransportContext& context);
+// The same of the one that choose_transport() takes.
 std::unique_ptr<Transport> make_transport(const Options& options, const TransportContext& context);
 
 }  // namespace tilewire

@@ -1,7 +1,9 @@
 // The RC transport on a network that loses packets, dies or lies: data is right or the error has a name, and the next
 // connection works. Runs in the guest, where a test may do that to the network.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <tilewire/error.h>
+#include <unistd.h>
 
 #include <array>
 #include <chrono>
@@ -9,6 +11,7 @@
 
 #include "conformance/pattern.h"
 #include "guest_wire.h"
+#include "memory/forked_child.h"
 #include "transport/rc/address.h"
 #include "transport/rc/rc_transport.h"
 #include "transport/test_network.h"
@@ -248,6 +251,24 @@ TEST_F(RcWire, AReceiverThatDoesNotLookHoldsItsSenderBackAndBreaksNothing) {
   stream.polls_of_receiver = 1;
   EXPECT_TRUE(step_until([&] { return stream.step(); }));
   EXPECT_FALSE(stream.failure);
+}
+
+TEST_F(RcWire, LittleLockedMemoryIsNamedWithTheLimit) {
+  ForkedChild child([this] {
+    const rlimit limit{64 << 10, 64 << 10};
+    // Root may lock what it likes.
+    if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0 || setgid(65534) != 0 || setuid(65534) != 0) return 1;
+    try {
+      network();
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      fprintf(stderr, "%s\n", text.c_str());
+      const bool is_named = text.find("locked memory (ulimit -l): 65536 bytes") != std::string::npos;
+      return error.kind() == ErrorKind::resource && is_named ? 0 : 2;
+    }
+    return 3;
+  });
+  EXPECT_EQ(child.wait(), 0) << "1: no lower limit, 2: another error, 3: no error";
 }
 
 TEST_F(RcWire, QueuesOfAnyLengthWrapManyTimesWithoutInlineToo) {

@@ -4,7 +4,7 @@
 #include <tilewire/options.h>
 
 #include "transport/rc/address.h"
-#include "transport/rc/error_text.h"
+#include "transport/error_text.h"
 #include "transport/rc/fake_device.h"
 #include "transport/rc/gid_choice.h"
 #include "transport/rc/memory.h"

@@ -4,7 +4,7 @@
 #include <tilewire/error.h>
 
 #include "transport/rc/address.h"
-#include "transport/rc/error_text.h"
+#include "transport/error_text.h"
 #include "transport/rc/fake_device.h"
 #include "transport/rc/port.h"
 #include "transport/rc/queue.h"
