@@ -46,7 +46,7 @@ format: setup ## Lay out the code as lint wants it
 
 bench: configure ## Run the benchmarks (OP= for one operation), each with the bare mechanism beside it; those of a GPU where one is
 	@cmake --build $(DEV) --target benches
-	@scripts/run_benches $(DEV) $$(if [ -n "$(OP)" ]; then grep "^$(OP)_" $(DEV)/benches.txt; fi)
+	@scripts/run_benches $(DEV) $$([ -z "$(OP)" ] || echo "--op $(OP)")
 	@if nvidia-smi >/dev/null 2>&1; then cmake --build $(DEV) --target gpu_programs --target python_parts && scripts/run_gpu bench $(DEV); fi
 
 gpu-test: configure ## Run the tests that need a GPU (OP= for one operation) and keep what they found in docs/results

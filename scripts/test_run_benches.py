@@ -78,6 +78,15 @@ def test_rows_are_kept_with_their_shape(folder: Folder) -> None:
     assert "| move_bench | BM_Move | bytes:64 |" in (folder.results / "README.md").read_text()
 
 
+def test_an_operation_is_picked_by_its_folder_and_an_unknown_one_is_told(folder: Folder) -> None:
+    folder.program("memory_bench", [entry()])
+    folder.program("ag_gemm_bench", [entry()])
+    assert folder.run("--op", "ag_gemm").returncode == 0
+    assert [row["bench"] for row in folder.kept()["rows"]] == ["ag_gemm_bench"]
+    found = folder.run("--op", "nosuch")
+    assert found.returncode == 1 and "nothing is known of OP=nosuch; there are ag_gemm" in found.stderr
+
+
 def test_missed_goal_fails_and_is_named(folder: Folder) -> None:
     folder.program("move_bench", [entry(meets_goal=0.0)])
     found = folder.run()

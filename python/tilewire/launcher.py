@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 
+from tilewire.errors import InvalidArgument
 from tilewire.limits import make_room_for_files, start_error
 from tilewire.rank_processes import RankProcesses, Sink
 from tilewire.virtual_cluster import PERCENTAGE, virtual_cluster
@@ -136,6 +137,14 @@ def _check_options(environment: Mapping[str, str]) -> None:
     from tilewire import _core
 
     variables = {name: value for name, value in environment.items() if name.startswith("TILEWIRE_")}
+    # A rank that launches has variables of its own launcher, which nobody has given.
+    layout, given = environment["TILEWIRE_LAYOUT"], os.environ.get("TILEWIRE_LAYOUT", "")
+    if given not in ("", layout) and "TILEWIRE_RANK" not in os.environ:
+        raise InvalidArgument(
+            "the ranks of each node are given twice",
+            values=f"TILEWIRE_LAYOUT = {given}, and {layout} of this launch",
+            advice="unset TILEWIRE_LAYOUT, and say it by --nodes",
+        )
     _core.check_options({**variables, "TILEWIRE_RANK": "0"})
 
 

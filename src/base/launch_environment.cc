@@ -60,6 +60,18 @@ void check_within(const Names& names, const char* rank_name, int32_t rank, const
          fmt::format("{} must be less than {}", rank_name, size_name));
 }
 
+// Half a launcher would make every process a job of its own. That one variable is there by chance is known of RANK alone,
+// beside which nothing says that processes are to meet.
+void check_whole(const Environment& environment, const Names& names, bool is_meant) {
+  const bool has_rank = !text_of(environment, names.rank).empty();
+  if (!is_meant || has_rank == !text_of(environment, names.world_size).empty()) return;
+  const char* there = has_rank ? names.rank : names.world_size;
+  refuse(names.source,
+         fmt::format("{} = {}, {} is not set", there, text_of(environment, there),
+                     has_rank ? names.world_size : names.rank),
+         fmt::format("{} and {} together", names.rank, names.world_size));
+}
+
 std::optional<LaunchEnvironment> read_names(const Environment& environment, const Names& names) {
   if (text_of(environment, names.rank).empty() || text_of(environment, names.world_size).empty()) return std::nullopt;
   LaunchEnvironment launch;
@@ -142,11 +154,14 @@ LaunchEnvironment read_launch_environment(const Environment& environment) {
     launch->job = text_of(environment, "TILEWIRE_JOB");
     return *launch;
   }
+  const bool has_master = !text_of(environment, "MASTER_ADDR").empty() || !text_of(environment, "MASTER_PORT").empty();
+  check_whole(environment, kTorchrun, has_master);
   if (auto launch = read_names(environment, kTorchrun)) {
     finish_torchrun(environment, *launch);
     return *launch;
   }
   for (const Names& names : {kOpenMpi, kMpich}) {
+    check_whole(environment, names, true);
     if (auto launch = read_names(environment, names)) {
       finish_mpi(environment, *launch);
       return *launch;

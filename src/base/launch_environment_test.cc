@@ -129,6 +129,29 @@ TEST(LaunchEnvironment, ARankAloneIsNoLauncher) {
   EXPECT_EQ(read_launch_environment({{"RANK", "3"}, {"WORLD_SIZE", ""}}).source, "none");
 }
 
+// Each process would be a job of its own, with its own rows alone.
+TEST(LaunchEnvironment, HalfALauncherIsRefusedByTheNameThatIsMissing) {
+  const auto refusal = [](const Environment& whole, const std::string& without) {
+    Environment environment = whole;
+    environment.erase(without);
+    try {
+      read_launch_environment(environment);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  for (const char* name : {"RANK", "WORLD_SIZE"}) {
+    EXPECT_NE(refusal(kTorchrun, name).find(std::string(name) + " is not set"), std::string::npos) << name;
+  }
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"}) {
+    EXPECT_NE(refusal(kOpenMpi, name).find(std::string(name) + " is not set"), std::string::npos) << name;
+  }
+  for (const char* name : {"PMI_RANK", "PMI_SIZE"}) {
+    EXPECT_NE(refusal(kMpich, name).find(std::string(name) + " is not set"), std::string::npos) << name;
+  }
+}
+
 TEST(LaunchEnvironment, NumbersThatCannotBeAreRefusedByName) {
   const auto refusal = [](Environment environment, const std::string& name, const std::string& value) {
     environment[name] = value;

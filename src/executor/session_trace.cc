@@ -61,6 +61,13 @@ void Session::start_trace_file() {
                  .limit = "must be a file, or the name of a new one",
                  .advice = "name a file in a folder, as in trace.json"});
   }
+  if (std::filesystem::path(options_.trace_file).extension() != ".json") {
+    throw Error(ErrorKind::invalid_argument, {.what = "trace_file has a suffix that says something else",
+                                              .where = fmt::format("rank {}", rank().value),
+                                              .values = "trace_file = " + options_.trace_file,
+                                              .limit = "a name that ends in .json",
+                                              .advice = "name it trace.json; `tilewire trace` makes pictures of it"});
+  }
   write_trace(trace_path(), {}, about_trace(*control_, 0));
   start_trace();
 }

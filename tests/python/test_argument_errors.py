@@ -124,4 +124,7 @@ def test_a_timeline_goes_into_no_folder_or_device(tmp_path: Path) -> None:
     for name, why in (("folder", "is a folder"), ("pipe", "is no file")):
         with pytest.raises(tw.InvalidArgument, match=f"trace_file {why}"):
             tw.init(trace_file=str(tmp_path / name))
+    for name in ("trace.svg", "trace.txt", "trace"):  # what is written is JSON
+        with pytest.raises(tw.InvalidArgument, match="trace_file has a suffix that says something else"):
+            tw.init(trace_file=str(tmp_path / name))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe"]

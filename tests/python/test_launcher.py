@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from tilewire import launcher
+from tilewire.errors import InvalidArgument
 from tilewire.launcher import Launch, _reserved_port, launch, make_layout, rank_command
 
 PACKAGE_ROOT = str(Path(launcher.__file__).resolve().parents[1])
@@ -397,6 +398,16 @@ def test_layouts(ranks: int | None, nodes: str | None, expected: list[int]) -> N
 def test_bad_layouts_are_named(ranks: int | None, nodes: str | None, message: str) -> None:
     with pytest.raises(ValueError, match=re.escape(message)):
         make_layout(ranks, nodes)
+
+
+def test_a_layout_beside_the_one_of_the_launch_is_refused(
+    script: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TILEWIRE_RANK", raising=False)
+    monkeypatch.setenv("TILEWIRE_LAYOUT", "1,1")
+    with pytest.raises(InvalidArgument, match=r"TILEWIRE_LAYOUT = 1,1, and 2 of this launch.*--nodes"):
+        launch(Launch(rank_command(script("pass"), []), [2]))
+    assert launch(Launch(rank_command(script("pass"), []), [1, 1])) == 0
 
 
 def test_missing_script_and_program_are_named() -> None:

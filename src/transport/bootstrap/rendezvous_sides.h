@@ -20,7 +20,7 @@ Join own_join(const RendezvousOptions& options);
 // Of ranks that did not come: they may not have been started, have ended, have failed before init() or in it, or be slow.
 inline constexpr const char* kMissingAdvice =
     "look at the output of the missing ranks: they may have failed before they could say so, or never have been "
-    "started; where they are only late, raise the connect deadline";
+    "started; where they are only late, raise TILEWIRE_CONNECT_DEADLINE_S";
 
 // Rank 0: collects the others on one thread with one poll loop, so that no single connection can hold it up.
 class RendezvousRoot {
