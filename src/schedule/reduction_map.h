@@ -21,7 +21,7 @@ namespace tilewire {
 
 struct OwnedChunk {
   Rank owner;
-  Chunk chunk;  // number within the owner's; row blocks first, then the next block of columns. As are global numbers
+  Chunk chunk;  // number within the owner's, see ReductionMap::block_of. As are global numbers
 };
 
 struct ColumnRange {
@@ -36,6 +36,7 @@ struct ReductionMap {
   int64_t cols = 0;
   int64_t chunk_cols = 1;
   int32_t col_blocks = 0;
+  int32_t band_blocks = 1;       // blocks of columns that an owner's chunks go through together; where it has rows
   int32_t dealt_row_blocks = 0;  // of the whole matrix, where its chunks were dealt out; 0: owners have rows
   int64_t dealt_chunk_rows = 1;
   int64_t dealt_rows = 0;  // of the whole matrix
@@ -65,15 +66,25 @@ struct ReductionMap {
   }
   // Of the whole matrix.
   TILEWIRE_HD constexpr RowRange rows(OwnedChunk c) const {
-    if (dealt_row_blocks == 0) return blocks.rows({c.owner, Chunk{c.chunk.value % blocks.chunks_of(c.owner)}});
+    if (dealt_row_blocks == 0) return blocks.rows({c.owner, Chunk{block_of(c).row}});
     const int64_t begin = global(c) % dealt_row_blocks * dealt_chunk_rows, end = begin + dealt_chunk_rows;
     return {begin, end < dealt_rows ? end : dealt_rows};
   }
   TILEWIRE_HD constexpr ColumnRange columns(OwnedChunk c) const {
-    const int32_t block =
-        dealt_row_blocks == 0 ? c.chunk.value / blocks.chunks_of(c.owner) : global(c) / dealt_row_blocks;
+    const int32_t block = dealt_row_blocks == 0 ? block_of(c).col : global(c) / dealt_row_blocks;
     const int64_t begin = block * chunk_cols, end = begin + chunk_cols;
     return {begin, end < cols ? end : cols};
+  }
+  struct Block {
+    int32_t row;  // among those of the owner
+    int32_t col;
+  };
+  // Of an owner's chunk: by bands of columns, in each by rows, in each row of blocks by columns.
+  TILEWIRE_HD constexpr Block block_of(OwnedChunk c) const {
+    const int32_t in_band = blocks.chunks_of(c.owner) * band_blocks;
+    const int32_t first = c.chunk.value / in_band * band_blocks, number = c.chunk.value % in_band;
+    const int32_t width = col_blocks - first < band_blocks ? col_blocks - first : band_blocks;
+    return {number / width, first + number % width};
   }
   TILEWIRE_HD constexpr int32_t slots_of(Rank owner) const {
     return window < chunks_of(owner) ? window : chunks_of(owner);

@@ -40,11 +40,14 @@ struct ReductionSchedule {
   TILEWIRE_HD constexpr int64_t sum_bytes(OwnedChunk c) const {
     return map.rows(c).rows() * ReductionBuffers::pitch_bytes(map.columns(c), buffers.sum_bytes);
   }
-  // In the half of taker(c.owner), from its start: the partial sum of a rank of the own node.
-  TILEWIRE_HD constexpr int64_t partial_offset(Rank source, OwnedChunk c) const {
+  // The slot at taker(c.owner) of the partial sum of a rank of the own node.
+  TILEWIRE_HD constexpr int64_t partial_slot(Rank source, OwnedChunk c) const {
     const int64_t slots = map.source_slots[frame.topology.local(taker(c.owner)).value];
-    return buffers.partial_offset(frame.topology.local(source).value * slots + map.rail_slot[c.owner.value] +
-                                  map.slot(c));
+    return frame.topology.local(source).value * slots + map.rail_slot[c.owner.value] + map.slot(c);
+  }
+  // The same from the start of its half.
+  TILEWIRE_HD constexpr int64_t partial_offset(Rank source, OwnedChunk c) const {
+    return buffers.partial_offset(partial_slot(source, c));
   }
   // In the own half, of a chunk of the own rail.
   TILEWIRE_HD constexpr int64_t sent_offset(OwnedChunk c) const {

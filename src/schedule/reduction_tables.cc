@@ -96,6 +96,7 @@ ReductionTables::ReductionTables(const Topology& t, Rank me, const ReductionCut&
   map_.blocks = blocks_.view();
   map_.cols = cut.cols;
   map_.chunk_cols = cut.chunk_cols;
+  map_.band_blocks = static_cast<int32_t>(std::min(cut.band_blocks, std::max<int64_t>(1, cut.col_blocks())));
   map_.col_blocks = cut.deals_chunks ? 1 : static_cast<int32_t>(cut.col_blocks());
   map_.dealt_row_blocks = static_cast<int32_t>(cut.dealt_row_blocks());
   map_.dealt_chunk_rows = cut.chunk_rows;

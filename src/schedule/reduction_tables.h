@@ -16,6 +16,7 @@ struct ReductionCut {
   int64_t chunk_rows = 1;
   int64_t chunk_cols = 1;
   int64_t window = 0;         // 0: a slot for every chunk
+  int64_t band_blocks = 1;    // see ReductionMap
   bool deals_chunks = false;  // to owners, as evenly as they go: no owner has rows of its own
 
   int64_t col_blocks() const;
