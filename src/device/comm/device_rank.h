@@ -12,6 +12,9 @@
 
 namespace tilewire {
 
+// CTAs of a fused kernel that have a warp beside their tiles which speaks for the rank: call, send, relay.
+constexpr int32_t kRankWarps = 3;
+
 // In the device memory of the rank, and of nobody else: what lasts from call to call. A kernel takes its epoch from here
 // and moves it on, so that a launch can be replayed.
 struct DeviceRankState {

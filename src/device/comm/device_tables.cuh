@@ -43,7 +43,7 @@ class DeviceTables {
   }
 
  private:
-  static constexpr size_t kAlignment = 64;  // what a tensor map needs
+  static constexpr size_t kAlignment = 128;  // what a tensor map needs
 
   size_t room(size_t bytes) {
     const size_t at = bytes_.size();

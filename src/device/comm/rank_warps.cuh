@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/comm/call_warp.cuh"
+#include "device/ptx/mbarrier.cuh"
 #include "device/tile/tile_form.h"
 
 namespace tilewire {
@@ -73,5 +74,17 @@ class CtaFinish {
  private:
   uint32_t barrier_;
 };
+
+// Warp 3 of the first kRankWarps CTAs, where it speaks for the rank: call, send and relay. The call ends behind all that
+// finishes, so it is none of that; nor is the relay, which ends behind the call. `send()`: the send role; what comes behind
+// it: see run_call().
+template <class Send, class DrainRole>
+TILEWIRE_DEVICE void run_rank_warp(const CallSpace& space, const CtaFinish& finish, const Send& send,
+                                   const DrainRole& drain, bool also_sent, int32_t call_role) {
+  if (blockIdx.x == 1) send();
+  finish.arrive();
+  if (blockIdx.x == 0) run_call(space, drain, static_cast<int32_t>(gridDim.x), also_sent, call_role);
+  if (blockIdx.x == 2) run_relay(space);
+}
 
 }  // namespace tilewire

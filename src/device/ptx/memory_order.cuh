@@ -38,6 +38,14 @@ TILEWIRE_DEVICE void max_release_sys(uint64_t* word, uint64_t value) {
   asm volatile("red.release.sys.global.max.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
+// Adds to a counter of this GPU alone and gives what it was: what this thread wrote or acquired before is seen by who adds
+// after it, and the other way round.
+TILEWIRE_DEVICE uint64_t fetch_add_acq_rel_gpu(uint64_t* counter, uint64_t value) {
+  uint64_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(counter), "l"(value) : "memory");
+  return before;
+}
+
 // Two words at once that each say for themselves that they are there; a reader may see them torn. 16-byte aligned.
 TILEWIRE_DEVICE void store_pair_relaxed_sys(uint64_t* pair, uint64_t first, uint64_t second) {
   asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(pair), "l"(first), "l"(second) : "memory");

@@ -35,6 +35,13 @@ TILEWIRE_DEVICE void tma_store(const CUtensorMap* map, uint32_t from, int32_t x,
                : "memory");
 }
 
+TILEWIRE_DEVICE void tma_store(const CUtensorMap* map, uint32_t from, int32_t x, int32_t y, int32_t z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(from),
+      "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+
 // `bytes` and both addresses are multiples of 16.
 TILEWIRE_DEVICE void bulk_load(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),

@@ -35,7 +35,8 @@ class Waiter {
       : limits_(limits), epoch_(epoch), role_(role), pause_ns_(pause_ns) {}
 
   // Until *flag >= least. False: given up. `word` is the number of the flag, for the record.
-  TILEWIRE_DEVICE bool wait(const uint64_t* flag, uint64_t word, Epoch least) {
+  // `timeouts`: how many of them it lasts.
+  TILEWIRE_DEVICE bool wait(const uint64_t* flag, uint64_t word, Epoch least, uint32_t timeouts = 1) {
     if (has_given_up_) return false;
     Epoch seen = ptx::load_acquire_sys(flag);
     if (seen >= least) return true;
@@ -46,7 +47,7 @@ class Waiter {
       if (seen >= least) return true;
       if (polls % kPollsPerLook != 0) continue;
       if (ptx::load_relaxed_sys(limits_.abort_word) != 0) break;
-      if (ptx::global_timer_ns() - begin_ns <= limits_.timeout_ns) continue;
+      if (ptx::global_timer_ns() - begin_ns <= timeouts * limits_.timeout_ns) continue;
       give_up(KernelFaultKind::deadline, word, least, seen);
       break;
     }

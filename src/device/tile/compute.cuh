@@ -96,14 +96,14 @@ TILEWIRE_DEVICE void compute_tiles(const SharedTiles<typename Config::Form>& sha
     pipe.release();
     const uint32_t mark = kMayGiveUp ? shared.mark() : 0;
     const TileOrigin at = shared.origin(w);
+    const auto target = maps.target(w);
     store.stage_addends(epilogue, w, at.col);
     // No loop: its index must be known when registers are given out.
     [&]<int32_t... kBlock>(std::integer_sequence<int32_t, kBlock...>) {
-      (store.store_block(epilogue, sums[kBlock], &maps.d[w.columns.weight],
-                         {at.row + group_row + kBlock * kMmaRows, at.col}, mark),
-       ...);
+      (store.store_block(epilogue, sums[kBlock], target, {at.row + group_row + kBlock * kMmaRows, at.col}, mark), ...);
     }
     (std::make_integer_sequence<int32_t, Plan::kGroupBlocks>{});
+    store.finish_tile(target, mark);
     trace.end();
   }
   store.finish();

@@ -72,14 +72,14 @@ TILEWIRE_DEVICE void run_gemm_roles(const SharedTiles<typename Config::Form>& sh
   if (threadIdx.x == 0) beside.init();
   enter_tiles(shared);
   if (warpgroup == 0) {
-    ptx::lower_registers<kLoaderRegisters>();
+    ptx::lower_registers<Config::Form::kLoaderRegisters>();
     if (warp == 0 && ptx::elect_one()) load_tiles<Config, Gate::kWaits>(shared, maps, role, stages_per_tile);
     if constexpr (Gate::kWaits) {
       if (warp == 1) pass_gate(shared, role, gate);
     }
     if (warp >= 1) beside.run(warp);
   } else {
-    ptx::raise_registers<kComputeRegisters>();
+    ptx::raise_registers<FormPlan<typename Config::Form>::kComputeRegisters>();
     compute_tiles<Config, Gate::kWaits>(shared, maps, role, epilogue, beside.trace(warpgroup - 1), warpgroup - 1,
                                         stages_per_tile);
     beside.computed();

@@ -85,11 +85,11 @@ TILEWIRE_DEVICE void load_tiles(const SharedTiles<typename Config::Form>& shared
     const TileOrigin at = shared.origin(w);
     int32_t a_row = at.row;
     const CUtensorMap* a = maps.a_of(w, a_row);
+    const CUtensorMap* b = maps.b_of(w);
     for (int32_t step = 0; step < stages_per_tile; ++step) {
       const auto slot = pipe.acquire(FormPlan<Form>::kStageBytes);
       load_a<Form>(shared, a, slot.stage, slot.full, a_row, step * kStageDepth);
-      load_b<Form, Config::kIsBNMajor>(shared, &maps.b[w.columns.weight], slot.stage, slot.full, at.col,
-                                       step * kStageDepth);
+      load_b<Form, Config::kIsBNMajor>(shared, b, slot.stage, slot.full, at.col, step * kStageDepth);
       pipe.commit();
     }
   }

@@ -11,6 +11,21 @@
 
 namespace tilewire {
 
+struct TileOrigin {
+  int32_t row;
+  int32_t col;
+};
+
+// Where the tile of a work goes: into a matrix. All by the thread that stores for a computing warpgroup.
+struct MatrixTarget {
+  const CUtensorMap* map;
+
+  // A box of shared memory, whose first element belongs at `at`.
+  TILEWIRE_DEVICE void store(uint32_t box, TileOrigin at) const { ptx::tma_store(map, box, at.col, at.row); }
+  // When all boxes of the warpgroup's part are on their way. `mark`: that of the tile.
+  TILEWIRE_DEVICE void finish(uint32_t) const {}
+};
+
 // The tensor maps of a kernel: A, and B and D of each weight. Kernel parameters, never copied.
 template <int kWeights>
 struct TileMaps {
@@ -22,6 +37,14 @@ struct TileMaps {
   template <class Work>
   TILEWIRE_DEVICE const CUtensorMap* a_of(const Work&, int32_t&) const {
     return &a;
+  }
+  template <class Work>
+  TILEWIRE_DEVICE const CUtensorMap* b_of(const Work& w) const {
+    return &b[w.columns.weight];
+  }
+  template <class Work>
+  TILEWIRE_DEVICE MatrixTarget target(const Work& w) const {
+    return {&d[w.columns.weight]};
   }
   TILEWIRE_DEVICE void prefetch() const {
     ptx::prefetch_tensor_map(&a);
@@ -48,6 +71,14 @@ struct TileMapView {
     row -= input_row;
     return &input;
   }
+  template <class Work>
+  TILEWIRE_DEVICE const CUtensorMap* b_of(const Work& w) const {
+    return b + w.columns.weight;
+  }
+  template <class Work>
+  TILEWIRE_DEVICE MatrixTarget target(const Work& w) const {
+    return {d + w.columns.weight};
+  }
   TILEWIRE_DEVICE void prefetch() const {
     if (weights == 0) return;
     ptx::prefetch_tensor_map(&a);
@@ -57,11 +88,6 @@ struct TileMapView {
       ptx::prefetch_tensor_map(d + weight);
     }
   }
-};
-
-struct TileOrigin {
-  int32_t row;
-  int32_t col;
 };
 
 template <class Form>

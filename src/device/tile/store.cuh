@@ -78,15 +78,23 @@ class TileStore {
 
   // One block of 64 rows whose first element belongs at `at`. Past the edges of the output nothing is written. `mark`:
   // bits that are set in every pair of narrow values, and in every wide one.
+  // `target`: as MatrixTarget.
+  template <class Target>
   TILEWIRE_DEVICE void store_block(const Epilogue& epilogue, const float (&block)[Form::kCols / 2],
-                                   const CUtensorMap* map, TileOrigin at, uint32_t mark) {
+                                   const Target& target, TileOrigin at, uint32_t mark) {
     if (Epilogue::kMayConvert && epilogue.out() == OutType::fp32) {
-      store_wide_boxes(block, map, at, mark);
+      store_wide_boxes(block, target, at, mark);
     } else if (Epilogue::kMayAdd && adds_) {
-      store_boxes<true>(block, map, at, mark, epilogue.out() == OutType::other_narrow);
+      store_boxes<true>(block, target, at, mark, epilogue.out() == OutType::other_narrow);
     } else {
-      store_boxes<false>(block, map, at, mark, false);
+      store_boxes<false>(block, target, at, mark, false);
     }
+  }
+
+  // Behind the blocks of a tile.
+  template <class Target>
+  TILEWIRE_DEVICE void finish_tile(const Target& target, uint32_t mark) const {
+    if (is_leader()) target.finish(mark);
   }
 
   // Before the shared memory goes away.
@@ -105,28 +113,29 @@ class TileStore {
     ptx::named_barrier_sync(kStoreBarrier + group_, kWarpgroupThreads);
     return box;
   }
-  TILEWIRE_DEVICE void copy_out(uint32_t box, const CUtensorMap* map, TileOrigin at) const {
+  template <class Target>
+  TILEWIRE_DEVICE void copy_out(uint32_t box, const Target& target, TileOrigin at) const {
     ptx::fence_async_shared();
     ptx::named_barrier_sync(kStoreBarrier + group_, kWarpgroupThreads);
     if (!is_leader()) return;
-    ptx::tma_store(map, box, at.col, at.row);
+    target.store(box, at);
     ptx::bulk_commit();
   }
   // What pieces of 16 bytes of a line of a box are mixed up by.
   TILEWIRE_DEVICE static uint32_t swizzle_of(uint32_t row) { return Form::kBoxCols == 64 ? row % 8 : row / 2 % 4; }
   static constexpr uint32_t kLineBytes = Form::kBoxCols * kElementBytes;
 
-  template <bool kAdds>
-  TILEWIRE_DEVICE void store_boxes(const float (&block)[Form::kCols / 2], const CUtensorMap* map, TileOrigin at,
+  template <bool kAdds, class Target>
+  TILEWIRE_DEVICE void store_boxes(const float (&block)[Form::kCols / 2], const Target& target, TileOrigin at,
                                    uint32_t mark, bool is_other) {
 #pragma unroll
     for (int32_t i = 0; i < kBoxesPerBlock; ++i) {
-      store_box<kAdds>(&block[i * Form::kBoxCols / 2], map, {at.row, at.col + i * Form::kBoxCols}, mark,
+      store_box<kAdds>(&block[i * Form::kBoxCols / 2], target, {at.row, at.col + i * Form::kBoxCols}, mark,
                        i * Form::kBoxCols, is_other);
     }
   }
-  template <bool kAdds>
-  TILEWIRE_DEVICE void store_box(const float* values, const CUtensorMap* map, TileOrigin at, uint32_t mark,
+  template <bool kAdds, class Target>
+  TILEWIRE_DEVICE void store_box(const float* values, const Target& target, TileOrigin at, uint32_t mark,
                                  uint32_t tile_col, bool is_other) {
     const uint32_t box = next_box();
     const uint32_t lane = threadIdx.x % 32, row = threadIdx.x % kWarpgroupThreads / 32 * 16 + lane % 16;
@@ -146,20 +155,22 @@ class TileStore {
                        pack<kAdds>(v[2], v[3], is_other) | mark, pack<kAdds>(v[4], v[5], is_other) | mark,
                        pack<kAdds>(v[6], v[7], is_other) | mark);
     }
-    copy_out(box, map, at);
+    copy_out(box, target, at);
   }
 
-  TILEWIRE_DEVICE void store_wide_boxes(const float (&block)[Form::kCols / 2], const CUtensorMap* map, TileOrigin at,
+  template <class Target>
+  TILEWIRE_DEVICE void store_wide_boxes(const float (&block)[Form::kCols / 2], const Target& target, TileOrigin at,
                                         uint32_t mark) {
     constexpr int32_t kWideCols = Form::kBoxCols / 2;
 #pragma unroll
     for (int32_t i = 0; i < 2 * kBoxesPerBlock; ++i) {
-      store_wide_box(&block[i * kWideCols / 2], map, {at.row, at.col + i * kWideCols}, mark, i * kWideCols);
+      store_wide_box(&block[i * kWideCols / 2], target, {at.row, at.col + i * kWideCols}, mark, i * kWideCols);
     }
   }
   // Pairs of columns as the threads have them: of every eight, in rows that are eight apart. Where a thread is it finds
   // out for each box, which leaves the registers to the sums.
-  TILEWIRE_DEVICE void store_wide_box(const float* values, const CUtensorMap* map, TileOrigin at, uint32_t mark,
+  template <class Target>
+  TILEWIRE_DEVICE void store_wide_box(const float* values, const Target& target, TileOrigin at, uint32_t mark,
                                       uint32_t tile_col) {
     const uint32_t box = next_box();
     const uint32_t thread = ptx::thread_anew();
@@ -175,7 +186,7 @@ class TileStore {
       ptx::store_shared_pair(to, __float_as_uint(v[0]) | mark, __float_as_uint(v[1]) | mark);
       ptx::store_shared_pair(to + 8 * kLineBytes, __float_as_uint(v[2]) | mark, __float_as_uint(v[3]) | mark);
     }
-    copy_out(box, map, at);
+    copy_out(box, target, at);
   }
   template <bool kMayBeOther>
   TILEWIRE_DEVICE static uint32_t pack(float low, float high, bool is_other) {

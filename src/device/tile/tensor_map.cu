@@ -14,10 +14,10 @@ constexpr int64_t kCopyAlignmentBytes = 16;
 constexpr int64_t kMaxExtent = int64_t{1} << 31;
 constexpr int kDriverVersion = 12000;  // the first whose encoder knows everything asked for here
 
-using Encode = decltype(&cuTensorMapEncodeTiled);
+using Encoder = decltype(&cuTensorMapEncodeTiled);
 
 // Through the runtime, so that nothing links against the driver.
-Encode find_encoder() {
+Encoder find_encoder() {
   void* function = nullptr;
   cudaDriverEntryPointQueryResult result{};
   check_cuda(
@@ -27,12 +27,33 @@ Encode find_encoder() {
     throw Error(ErrorKind::unavailable,
                 {.what = "the CUDA driver has no cuTensorMapEncodeTiled", .limit = "a driver for CUDA 12.0 or newer"});
   }
-  return reinterpret_cast<Encode>(function);
+  return reinterpret_cast<Encoder>(function);
 }
 
 CUtensorMapDataType element_type(DataType type) {
   if (type == DataType::fp32) return CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
   return type == DataType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+}
+
+// Dimensions past the second are one of a box.
+template <int kDimensions>
+CUtensorMap encode(const char* name, void* data, DataType type, const cuuint64_t (&extent)[kDimensions],
+                   const cuuint64_t (&pitch)[kDimensions - 1], TensorBox box) {
+  static const Encoder encoder = find_encoder();
+  cuuint32_t size[kDimensions] = {static_cast<cuuint32_t>(box.cols), static_cast<cuuint32_t>(box.rows)};
+  cuuint32_t stride[kDimensions] = {1, 1};
+  for (int d = 2; d < kDimensions; ++d) size[d] = stride[d] = 1;
+  const auto swizzle = box.cols * size_bytes(type) == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
+  CUtensorMap map;
+  const CUresult result =
+      encoder(&map, element_type(type), kDimensions, data, extent, pitch, size, stride, CU_TENSOR_MAP_INTERLEAVE_NONE,
+              swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) {
+    throw Error(ErrorKind::internal, {.what = std::string("the driver refused the tensor map of ") + name,
+                                      .values = "error " + std::to_string(static_cast<int>(result)) + ", rows = " +
+                                                std::to_string(extent[1]) + ", cols = " + std::to_string(extent[0])});
+  }
+  return map;
 }
 
 }  // namespace
@@ -56,25 +77,17 @@ void check_copyable(const char* name, const DeviceMatrix& m) {
 }
 
 CUtensorMap encode_tensor_map(const char* name, const DeviceMatrix& matrix, TensorBox box) {
-  static const Encode encode = find_encoder();
   check_copyable(name, matrix);
   const cuuint64_t extent[2] = {static_cast<cuuint64_t>(matrix.cols), static_cast<cuuint64_t>(matrix.rows)};
   const cuuint64_t pitch[1] = {static_cast<cuuint64_t>(matrix.pitch_bytes)};
-  const cuuint32_t size[2] = {static_cast<cuuint32_t>(box.cols), static_cast<cuuint32_t>(box.rows)};
-  const cuuint32_t stride[2] = {1, 1};
-  const auto swizzle =
-      box.cols * size_bytes(matrix.type) == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
-  CUtensorMap map;
-  const CUresult result = encode(&map, element_type(matrix.type), 2, const_cast<void*>(matrix.data), extent, pitch,
-                                 size, stride, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (result != CUDA_SUCCESS) {
-    throw Error(ErrorKind::internal,
-                {.what = std::string("the driver refused the tensor map of ") + name,
-                 .values = "error " + std::to_string(static_cast<int>(result)) +
-                           ", rows = " + std::to_string(matrix.rows) + ", cols = " + std::to_string(matrix.cols)});
-  }
-  return map;
+  return encode<2>(name, const_cast<void*>(matrix.data), matrix.type, extent, pitch, box);
+}
+
+CUtensorMap encode_slot_map(const char* name, const SlotArray& slots, TensorBox box) {
+  const cuuint64_t extent[3] = {static_cast<cuuint64_t>(slots.cols), static_cast<cuuint64_t>(slots.rows),
+                                static_cast<cuuint64_t>(slots.slots)};
+  const cuuint64_t pitch[2] = {static_cast<cuuint64_t>(slots.pitch_bytes), static_cast<cuuint64_t>(slots.slot_bytes)};
+  return encode<3>(name, slots.data, slots.type, extent, pitch, box);
 }
 
 }  // namespace tilewire

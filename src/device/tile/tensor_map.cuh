@@ -53,4 +53,19 @@ class KeptTensorMap {
   CUtensorMap map_{};
 };
 
+// Matrices of one shape behind each other, in order: how a copy sees them is by column, row and slot. Addresses, pitch and
+// slots are multiples of 16 bytes.
+struct SlotArray {
+  void* data = nullptr;
+  int64_t slots = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t pitch_bytes = 0;
+  int64_t slot_bytes = 0;
+  DataType type = DataType::bf16;
+};
+
+// The same for slots: what lies outside of one is not written. Throws Error(internal) when the driver refuses it.
+CUtensorMap encode_slot_map(const char* name, const SlotArray& slots, TensorBox box);
+
 }  // namespace tilewire

@@ -24,6 +24,7 @@ struct Cooperative128x256 {
   static constexpr double kBusyTraffic = 1.0;
   static constexpr double kSharedTraffic = 1.45;
   static constexpr int32_t kSpareBytes = 0;  // of shared memory, for whom works beside the tiles
+  static constexpr int32_t kLoaderRegisters = 56;
 };
 
 struct PingPong128x192 {
@@ -37,6 +38,7 @@ struct PingPong128x192 {
   static constexpr double kBusyTraffic = 1.0;
   static constexpr double kSharedTraffic = 1.7;
   static constexpr int32_t kSpareBytes = 0;
+  static constexpr int32_t kLoaderRegisters = 56;
 };
 
 struct PingPong128x128 {
@@ -50,6 +52,7 @@ struct PingPong128x128 {
   static constexpr double kBusyTraffic = 1.04;
   static constexpr double kSharedTraffic = 1.9;
   static constexpr int32_t kSpareBytes = 0;
+  static constexpr int32_t kLoaderRegisters = 56;
 };
 
 struct PingPong64x128 {
@@ -63,6 +66,7 @@ struct PingPong64x128 {
   static constexpr double kBusyTraffic = 3.7;
   static constexpr double kSharedTraffic = 3.7;
   static constexpr int32_t kSpareBytes = 0;
+  static constexpr int32_t kLoaderRegisters = 56;
 };
 
 // A form whose CTAs have room for a copying warp beside the tiles, which smaller boxes of the epilogue leave.
@@ -70,6 +74,13 @@ template <class Base>
 struct WithSpareRoom : Base {
   static constexpr int32_t kBoxCols = 32;
   static constexpr int32_t kSpareBytes = 8192 + 64;
+};
+
+// A form whose CTAs have room for a few words beside the tiles.
+template <class Base>
+struct WithRoomForWords : Base {
+  static constexpr int32_t kSpareBytes = 64;
+  static constexpr int32_t kLoaderRegisters = 104;
 };
 
 // Columns of a row of shared memory and steps of K in a stage: 128 bytes, the width of the swizzle.
@@ -81,8 +92,7 @@ constexpr int32_t kMmaDepth = 16;
 constexpr int32_t kWarpgroupThreads = 128;
 constexpr int32_t kGemmThreads = 3 * kWarpgroupThreads;
 constexpr int32_t kComputeGroups = 2;
-constexpr int32_t kLoaderRegisters = 56;
-constexpr int32_t kComputeRegisters = 224;
+constexpr int32_t kAllRegisters = 504;  // of a thread of each warpgroup, together: what a kernel is launched with
 constexpr int32_t kMaxSharedBytes = 232448;
 
 // What results are: of the type of the operands, of the other one of 16 bits, or fp32. A box of the epilogue has half as
@@ -107,6 +117,8 @@ struct FormPlan {
   static constexpr int32_t kBPanelBytes = kStageDepth * kSwizzleBytes;  // N-major B: 64 columns
   static constexpr int32_t kStageReleases = kGroupsPerTile * kWarpgroupThreads / 32 * kClusterCtas;
 
+  static constexpr int32_t kComputeRegisters = (kAllRegisters - Form::kLoaderRegisters) / kComputeGroups;
+
   static constexpr int32_t kBoxes = 2;  // of each warpgroup
   static constexpr int32_t kBoxBytes = kMmaRows * Form::kBoxCols * kElementBytes;
 
@@ -125,6 +137,7 @@ struct FormPlan {
   static_assert(Form::kCols % Form::kBoxCols == 0 && Form::kCols % 64 == 0);
   static_assert(Form::kBoxCols == 64 || Form::kBoxCols == 32);
   static_assert(kSharedBytes <= kMaxSharedBytes);
+  static_assert(Form::kLoaderRegisters % 8 == 0 && kComputeRegisters % 8 == 0);
 };
 
 // The same for code that looks at several forms.

@@ -1,0 +1,51 @@
+#include "device/reduction/reduction_setup.cuh"
+
+namespace tilewire {
+
+std::vector<CUtensorMap> encode_slots(const ReductionSchedule& s, const DeviceRank& rank, DataType partial,
+                                      TensorBox box) {
+  std::vector<CUtensorMap> maps;
+  const ReductionMap& map = s.map;
+  if (partial == DataType::fp32) box.cols /= 2;  // of as many bytes
+  const int64_t last_cols = map.cols - int64_t{map.col_blocks - 1} * map.chunk_cols;
+  for (Epoch half = 0; half < 2; ++half) {
+    for (int32_t l = 0; l < s.width(); ++l) {
+      std::byte* arena = rank.arenas.at(static_cast<size_t>(s.source(l).value));
+      for (const int64_t cols : {map.chunk_cols, last_cols}) {
+        maps.emplace_back();
+        const int64_t slots = int64_t{map.source_slots[l]} * s.width();
+        if (slots == 0 || cols == 0) continue;
+        maps.back() = encode_slot_map("the slots of partial sums",
+                                      {.data = arena + s.frame.arena.half_offset(half) + s.buffers.partial_offset(0),
+                                       .slots = slots,
+                                       .rows = map.blocks.chunk_rows,
+                                       .cols = cols,
+                                       .pitch_bytes = ReductionBuffers::pitch_bytes({0, cols}, s.buffers.partial_bytes),
+                                       .slot_bytes = s.buffers.partial_slot_bytes,
+                                       .type = partial},
+                                      box);
+      }
+    }
+  }
+  return maps;
+}
+
+void place_reduction(DeviceTables& tables, const std::vector<CUtensorMap>& slots, ReductionSchedule& s,
+                     ReductionView& view) {
+  const auto count = [](int32_t number) { return static_cast<size_t>(number); };
+  ReductionMap& map = s.map;
+  const int32_t chunks = map.total_chunks(), own_chunks = map.chunks_of(s.me());
+  tables.place_zeroed(view.made, count(chunks));
+  tables.place_zeroed(view.summed, count(map.rail_chunks + own_chunks));
+  view.slots = slots.data();
+  tables.place(view.slots, slots.size());
+  tables.place(map.order, count(chunks));
+  tables.place(map.rail_order, count(map.rail_chunks));
+  tables.place(map.rail_chunk, count(s.topology().ranks));
+  tables.place(map.rail_slot, count(s.topology().ranks));
+  tables.place(map.source_slots, count(s.width()));
+  tables.place(map.blocks.row_begin, count(map.blocks.sources) + 1);
+  tables.place(map.blocks.chunk_begin, count(map.blocks.sources) + 1);
+}
+
+}  // namespace tilewire

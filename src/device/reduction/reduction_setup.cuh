@@ -1,0 +1,24 @@
+// Prepares what the roles of a reduction are given. Host code.
+#pragma once
+
+#include "device/comm/device_rank.h"
+#include "device/comm/device_tables.cuh"
+#include "device/reduction/reduction_view.cuh"
+#include "device/tile/tensor_map.cuh"
+#include "schedule/reduction_schedule.h"
+
+#include <vector>
+
+namespace tilewire {
+
+// How this rank's partial sums are seen by its stores: as ReductionView::slots has them, for boxes of so many rows and
+// columns of 16 bits. Maps of slots that there are none of are left empty.
+std::vector<CUtensorMap> encode_slots(const ReductionSchedule& s, const DeviceRank& rank, DataType partial,
+                                      TensorBox box);
+
+// The tables behind the map and the counters of the view, on the device once `tables` are uploaded; `slots` stays where it
+// is until then.
+void place_reduction(DeviceTables& tables, const std::vector<CUtensorMap>& slots, ReductionSchedule& s,
+                     ReductionView& view);
+
+}  // namespace tilewire

@@ -1,0 +1,46 @@
+// What the roles of a reduction are given beside their schedule. A kernel parameter, or part of one.
+#pragma once
+
+#include "device/ptx/qualifier.cuh"
+#include "device/tile/tile_form.h"
+
+#include <tilewire/data_type.h>
+
+#include <cuda.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace tilewire {
+
+struct ReductionView {
+  OutType wire = OutType::as_operands;  // of partial sums in their slots
+  DataType partial = DataType::bf16;    // the same
+  DataType node_sum = DataType::bf16;
+  // [halves][ranks of the own node][whole, last block of columns] the slots of this rank's partial sums there, in device
+  // memory: columns, rows and slots.
+  const CUtensorMap* slots = nullptr;
+  // How many parts of a chunk have been done in all calls, in device memory of this rank alone: who has done the last one
+  // publishes the chunk.
+  uint64_t* made = nullptr;    // [chunks], by global number
+  uint64_t* summed = nullptr;  // [chunks of the rail], by its number there
+
+  TILEWIRE_DEVICE const CUtensorMap* slot_map(int32_t half, int32_t width, int32_t local, bool is_last) const {
+    return slots + (half * width + local) * 2 + (is_last ? 1 : 0);
+  }
+};
+
+// The caller's memory for the sum of own chunks, and what is added to it.
+struct ResultView {
+  std::byte* out = nullptr;  // columns contiguous
+  int64_t out_pitch_bytes = 0;
+  DataType out_type = DataType::bf16;
+  const std::byte* bias = nullptr;  // one number a column, null: none
+  DataType bias_type = DataType::fp32;
+  const std::byte* residual = nullptr;  // null: none
+  int64_t residual_row_bytes = 0, residual_col_bytes = 0;
+  DataType residual_type = DataType::bf16;
+  bool is_aligned = false;  // rows of `out` begin on 16 bytes
+};
+
+}  // namespace tilewire
