@@ -14,7 +14,7 @@ import pytest
 SCRIPT = Path(__file__).resolve().parent / "run_gpu"
 ROWS = {"rows": [{"bench": "b", "op": "ag_gemm", "shape": "1x1", "ours": 1, "baseline": 2, "ratio": 2.0, "unit": "us"}]}
 TESTS = [f"{name}_gpu_test" for name in ("pipeline", "wait", "gemm", "gated_gemm", "cuda_arena", "ag_gemm")]
-TESTS += ["gpu_ranks_test", "python_gpu test", "python_gpu virtual"]
+TESTS += ["gpu_ranks_test", "python_gpu test", "python_gpu virtual", "gemm_rs_gpu_test"]
 SANITIZED = ["pipeline_gpu_test", "ag_gemm_gpu_test"]
 
 
@@ -35,7 +35,7 @@ class Machine:
         write = (
             f"open(sys.argv[-3], 'w').write(json.dumps({{'rows': [dict({row!r}, shape=' '.join(sys.argv[1:-3]))]}}))"
         )
-        for name in ("gemm_gpu_bench", "launch_gpu_bench", "link_gpu_bench", "ag_gemm_gpu_bench"):
+        for name in ("gemm_gpu_bench", "launch_gpu_bench", "link_gpu_bench", "ag_gemm_gpu_bench", "gemm_rs_gpu_bench"):
             self.script(f"build/{name}", write)
 
     def script(self, name: str, body: str) -> None:

@@ -46,9 +46,12 @@ struct GemmReduceScatterArguments {
   std::function<void(int64_t rows, int64_t cols, int64_t k)> compute_stand_in;
 };
 
-// Throws Error as all_gather_matmul() does, and leaves results NaN where that does. CPU ranks only: GPU ranks refuse it
-// by name.
+// Throws Error as all_gather_matmul() does, and leaves results NaN where that does.
 TILEWIRE_API CallReport matmul_reduce_scatter(Communicator& comm, const GemmReduceScatterArguments& arguments);
+// On GPU ranks, into `stream`, as all_gather_matmul() there. What a kernel takes: a and b of bf16 or fp16, a with contiguous columns, b as [K_r, N] or [N, K_r]; addresses and row pitches of both are multiples
+// of 16 bytes. Bias, residual and results are as on CPU ranks.
+TILEWIRE_API CallReport matmul_reduce_scatter(Communicator& comm, const GemmReduceScatterArguments& arguments,
+                                              void* stream);
 
 struct GemmReduceScatterShape {
   std::vector<int64_t> rows;  // of the result on every rank
@@ -69,6 +72,8 @@ class TILEWIRE_API GemmReduceScatter : public OpHandle<GemmReduceScatterShape> {
   // `arguments` must have the shapes of the handle; rows, plan and dtypes of wire and result are the handle's. The
   // communicator must still live.
   CallReport operator()(const GemmReduceScatterArguments& arguments) const;
+  // On GPU ranks.
+  CallReport operator()(const GemmReduceScatterArguments& arguments, void* stream) const;
 };
 
 // Throws Error(invalid_argument) naming the number that cannot be, Error(resource) when no plan fits the arena.

@@ -16,7 +16,8 @@ struct ReduceScatter {
 
   static constexpr const char* kName = "matmul_reduce_scatter";
   static constexpr const char* kHandle = "GemmReduceScatter";
-  static constexpr auto* kCall = &matmul_reduce_scatter;
+  static constexpr CallReport (*kCall)(Communicator&, const Arguments&) = &matmul_reduce_scatter;
+  static constexpr CallReport (*kCallOn)(Communicator&, const Arguments&, void*) = &matmul_reduce_scatter;
   static constexpr auto* kPlan = &plan_matmul_reduce_scatter;
 
   static MatrixView to_results(const PythonResults& results) { return only(results); }

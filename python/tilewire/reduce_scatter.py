@@ -45,7 +45,8 @@ def matmul_reduce_scatter(
     stream: Any = None,
 ) -> Any:
     """This rank's rows of the sum of all ranks' `a @ b`, `+ bias + residual`, with the sums and their way hidden under
-    the products. Collective; blocks. CPU ranks only.
+    the products. Collective. On CPU ranks it blocks; on GPU ranks it returns when it is in the stream, as
+    `all_gather_matmul` does.
 
     a: [M, K_r]; M is the same on all ranks, K_r is this rank's own and may be 0: then it adds zeros. bf16, fp16 or fp32
         in host memory, any strides: a numpy array (bf16 by ml_dtypes), a torch tensor, or anything with `__dlpack__`.

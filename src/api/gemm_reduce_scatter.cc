@@ -1,6 +1,8 @@
 #include <tilewire/gemm_reduce_scatter.h>
 
 #include "api/op_front.h"
+#include "ops/gemm_rs/device_op.h"
+#include "ops/gemm_rs/device_plan.h"
 #include "ops/gemm_rs/gemm_rs.h"
 #include "ops/gemm_rs/simulation.h"
 
@@ -9,6 +11,7 @@ namespace {
 
 struct ReduceScatterFront {
   using Op = gemm_rs::Op;
+  using DeviceOp = gemm_rs::DeviceOp;
   using Arguments = GemmReduceScatterArguments;
   using Shape = GemmReduceScatterShape;
 
@@ -29,6 +32,10 @@ struct ReduceScatterFront {
             .k = s.k,
             .out_dtype = s.out_dtype};
   }
+  static PlanOf<gemm_rs::FusedPlan> make_gpu_plan(const gemm_rs::Problem& problem, const std::string& plan_json,
+                                                  const PlanContext& context) {
+    return gemm_rs::make_fused_plan(problem, plan_json, context);
+  }
   static void settle(Arguments& arguments, const Shape& shape) {
     arguments.out_dtype = shape.out_dtype;
     arguments.wire_dtype = shape.wire_dtype;
@@ -41,11 +48,19 @@ CallReport matmul_reduce_scatter(Communicator& comm, const GemmReduceScatterArgu
   return run_op<ReduceScatterFront>(comm, arguments);
 }
 
+CallReport matmul_reduce_scatter(Communicator& comm, const GemmReduceScatterArguments& arguments, void* stream) {
+  return run_device_op<ReduceScatterFront>(comm, arguments, stream);
+}
+
 GemmReduceScatter::GemmReduceScatter(Communicator& comm, const Shape& shape)
     : OpHandle(comm, shape, agree_op<ReduceScatterFront>(comm, shape)) {}
 
 CallReport GemmReduceScatter::operator()(const GemmReduceScatterArguments& arguments) const {
   return run_handle<ReduceScatterFront>(*this, arguments);
+}
+
+CallReport GemmReduceScatter::operator()(const GemmReduceScatterArguments& arguments, void* stream) const {
+  return run_device_handle<ReduceScatterFront>(*this, arguments, stream);
 }
 
 PlanAnswer plan_matmul_reduce_scatter(const GemmReduceScatter::Query& query) {

@@ -4,9 +4,10 @@
 
 #include "executor/device_call.h"
 #include "ops/ag_gemm/device_op.h"
+#include "ops/gemm_rs/device_op.h"
 
 namespace tilewire {
 
-using DeviceOps = DeviceOpTypes<ag_gemm::DeviceOp>;
+using DeviceOps = DeviceOpTypes<ag_gemm::DeviceOp, gemm_rs::DeviceOp>;
 
 }  // namespace tilewire

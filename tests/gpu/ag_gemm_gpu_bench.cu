@@ -10,9 +10,11 @@
 //                begin and end), with SMs that only push. Virtual nodes of 2 and 4 ranks on SMs / ranks each, all at once,
 //                against cuBLAS on as many SMs a rank that finds its data gathered: the cost of the roles beside each
 //                other and of waiting; nothing of links between GPUs, and all ranks share a memory, a cache and a power limit
-#include "bare_transfer.cuh"
 #include "fused_bench.cuh"
 #include "gpu_program.cuh"
+
+#include "ops/ag_gemm/device_launch.cuh"
+#include "ops/ag_gemm/device_parameters.cuh"
 
 #include <algorithm>
 #include <cmath>
@@ -35,54 +37,49 @@ constexpr BenchSize kNodeSizes[] = {{8192, 8192, 8192}, {8192, 4096, 4096}, {204
 constexpr BenchSize kOtherSizes[] = {{4096, 3072, 6144}, {4096, 6144, 2048},  {8192, 6144, 6144},
                                      {1024, 8192, 4096}, {2048, 12288, 6144}, {6144, 2048, 2048}};
 
+struct AgGemmTraits {
+  static constexpr const char* kOp = "ag_gemm";
+  static constexpr const char* kWhole = "gathered data";
+  static constexpr const char* kUnfused = "gather by the same roles, then multiply";
+  using Problem = ag_gemm::Problem;
+  using Plan = ag_gemm::FusedPlan;
+  using Kernel = ag_gemm::FusedKernel;
+
+  static Problem problem(const BenchSize& size, int32_t ranks) {
+    return {.rows = std::vector<int64_t>(static_cast<size_t>(ranks), size.rows / ranks),
+            .k = size.depth,
+            .dtype = DataType::bf16,
+            .cols = {size.cols}};
+  }
+  static int64_t half_bytes(const BenchSize& size, const std::vector<int32_t>&) { return size.rows * size.depth * 2; }
+  static PlanOf<Plan> make_plan(const Problem& problem, const PlanContext& context) {
+    return ag_gemm::make_fused_plan(problem, context);
+  }
+  static bool is_fused(const Plan& plan) { return plan.choice.is_fused; }
+  static const char* form(const Plan& plan) { return ag_gemm::form_of(plan.choice)->name; }
+  static int64_t sent_bytes(const BenchSize& size, int32_t ranks) { return size.rows * size.depth * 2 / ranks; }
+  static int64_t chunk_bytes(const BenchSize& size, const Plan& plan) {
+    return plan.choice.chunk_rows * size.depth * 2;
+  }
+  static std::vector<std::pair<std::string, double>> more(const Plan& plan) {
+    return {{"chunk_rows", plan.choice.chunk_rows}, {"raster_rows", plan.choice.raster_rows}};
+  }
+  static void launch(const Kernel& kernel, const BenchOperands& o, cudaStream_t stream) {
+    kernel.launch(1, {.a = o.shard, .b = {&o.b, 1}, .out = {&o.d, 1}, .bias = {}}, stream);
+  }
+};
+using Bench = FusedBench<AgGemmTraits>;
+
 struct Split {
   int32_t push_ctas, raster_rows;
   bool own_in_place = true;
   uint32_t pace_clocks = 0;
 };
 
-class Rows {
- public:
-  // Words: FILE.json COMMIT DATE, or none of them.
-  Rows(BenchFile file, char** words) : file_(std::move(file)), words_(words) {}
-
-  void add(BenchRow row) {
-    std::printf("%-20s %-44s %-20s %9.1f us   baseline %9.1f us   ratio %.3f (%.3f to %.3f)\n",
-                row.own.bench.empty() ? file_.bench.c_str() : row.own.bench.c_str(), row.shape.c_str(),
-                row.form.c_str(), row.found.ours_us, row.found.baseline_us, row.found.ratio, row.found.low,
-                row.found.high);
-    std::fflush(stdout);
-    rows_.push_back(std::move(row));
-    if (words_ != nullptr) write_json(words_[0], words_[1], words_[2], file_, rows_);
-  }
-  void print_mean(const std::string& bench) const {
-    double log_sum = 0, worst = 1e9;
-    int count = 0;
-    for (const BenchRow& row : rows_) {
-      if (row.own.bench != bench) continue;
-      log_sum += std::log(row.found.ratio);
-      worst = std::min(worst, row.found.ratio);
-      ++count;
-    }
-    std::printf("%s: geometric mean %.4f, worst %.4f of %d\n", bench.c_str(), std::exp(log_sum / count), worst, count);
-  }
-
- private:
-  BenchFile file_;
-  char** words_;
-  std::vector<BenchRow> rows_;
-};
-
-std::string ranks_text(const std::vector<int32_t>& widths) {
-  std::string text;
-  for (const int32_t width : widths) text += (text.empty() ? "" : "+") + std::to_string(width);
-  return ", ranks " + text;
-}
-
 // As planned, but for what the split says.
 BenchRow against_cublas(const BenchSize& size, int32_t ranks, const Split& split) {
   constexpr int64_t kChunkBytes = 32768;  // of what warps beside the tiles copy
-  FusedBench bench(size, {ranks});
+  Bench bench(size, {ranks});
   ag_gemm::FusedPlan plan = ag_gemm::make_fused_plan(bench.problem(), bench.context(), split.push_ctas).choice;
   plan.choice.raster_rows = split.raster_rows;
   plan.choice.chunk_rows = split.push_ctas > 0 ? 128 : std::max<int64_t>(1, kChunkBytes / (2 * size.depth));
@@ -96,66 +93,9 @@ BenchRow against_cublas(const BenchSize& size, int32_t ranks, const Split& split
   return {shape, ag_gemm::form_of(plan.choice)->name, found};
 }
 
-// Microseconds in which the wire moves all shards when nothing else runs: the rate of several calls' shards in a row, so
-// without its latency.
-double bare_transfer_us(const BenchSize& size, const std::vector<int32_t>& widths, int64_t chunk_bytes) {
-  constexpr int64_t kCalls = 4;
-  VirtualCluster cluster(
-      {.widths = widths, .max_chunks = 8192, .half_bytes = size.rows * size.depth * 2, .network = kBenchNetwork});
-  BareTransfer transfer(cluster, size.rows * size.depth * 2 / cluster.ranks(), chunk_bytes);
-  std::vector<double> us;
-  for (Epoch first = 1; us.size() < 5; first += kCalls) {
-    cluster.start_wire();
-    us.push_back(transfer.run_us(first, kCalls) / kCalls);
-    cluster.stop_wire();
-  }
-  return median(us);
-}
-
-// The best of the planner's candidates that gather first, with the chunks of its plan.
-ag_gemm::FusedPlan unfused_of(const PlanOf<ag_gemm::FusedPlan>& plan) {
-  const CandidateOf<ag_gemm::FusedPlan>* best = nullptr;
-  for (const CandidateOf<ag_gemm::FusedPlan>& c : plan.candidates) {
-    if (!c.choice.choice.is_fused && (best == nullptr || c.predicted_s < best->predicted_s)) best = &c;
-  }
-  if (best == nullptr) throw std::runtime_error("the planner has no unfused candidate");
-  return best->choice;
-}
-
-void measure_point(const BenchSize& size, Rows& rows) {
-  const std::vector<int32_t> widths{2, 2};
-  FusedBench bench(size, widths);
-  const PlanOf<ag_gemm::FusedPlan> plan = ag_gemm::make_fused_plan(bench.problem(), bench.context());
-  const std::vector<std::vector<double>> us =
-      time_in_turns(kTurns, {bench.cublas(), bench.plain(), bench.fused(unfused_of(plan)), bench.fused(plan.choice)});
-  bench.check();
-  // Larger chunks move at the wire's full rate.
-  const int64_t chunk_bytes = std::max<int64_t>(65536, plan.choice.choice.chunk_rows * size.depth * 2);
-  const double move_us = bare_transfer_us(size, widths, chunk_bytes);
-  std::vector<double> floor_us, compute_us, predicted_us(us[3].size(), plan.predicted_s * 1e6);
-  for (size_t i = 0; i < us[0].size(); ++i) {
-    compute_us.push_back(std::min(us[0][i], us[1][i]));
-    floor_us.push_back(std::max(compute_us.back(), move_us));
-  }
-  const std::string shape = size.text() + ranks_text(widths), form = ag_gemm::form_of(plan.choice.choice)->name;
-  const std::vector<std::pair<std::string, double>> more{{"rate_bytes_per_s", kBenchNetwork.bandwidth_bytes_per_s},
-                                                         {"compute_us", median(compute_us)},
-                                                         {"communication_us", move_us},
-                                                         {"chunk_rows", plan.choice.choice.chunk_rows},
-                                                         {"raster_rows", plan.choice.choice.raster_rows},
-                                                         {"is_fused", plan.choice.choice.is_fused}};
-  rows.add({shape,
-            form,
-            compare(us[3], floor_us),
-            {"fused_vs_floor", "max(cuBLAS or plain kernel on gathered data, bare transfer)"},
-            more});
-  rows.add({shape, form, compare(us[3], us[2]), {"fused_vs_unfused", "gather by the same roles, then multiply"}, more});
-  rows.add({shape, form, compare(us[3], predicted_us), {"predicted_vs_measured", "the planner's prediction"}, more});
-}
-
 void calibrate(const BenchSize& size, Rows& rows) {
   for (const int64_t chunk_bytes : {65536, 131072, 262144}) {
-    FusedBench bench(size, {2, 2});
+    Bench bench(size, {2, 2});
     ag_gemm::FusedPlan plan = ag_gemm::make_fused_plan(bench.problem(), bench.context()).choice;
     for (const FormNumbers& form : ag_gemm::kFusedForms) {
       for (const int32_t raster_rows : {1, 2, 8}) {
@@ -182,26 +122,26 @@ int run(int count, char** words) {
   const std::string mode = count > 1 && words[1][0] == '-' ? words[1] : "";
   char** file = count >= (mode.empty() ? 4 : 5) ? words + (mode.empty() ? 1 : 2) : nullptr;
   if (mode == "--nodes") {
-    Rows rows({"fused_vs_floor", ""}, file);
+    Rows rows({"fused_vs_floor", "", AgGemmTraits::kOp}, file);
     for (const int64_t m : {2048, 8192}) {
       for (const int64_t k : {4096, 8192}) {
-        for (const int64_t n : {2048, 3584, 4096, 8192, 14336}) measure_point({m, n, k}, rows);
+        for (const int64_t n : {2048, 3584, 4096, 8192, 14336}) measure_point<AgGemmTraits>(kTurns, {m, n, k}, rows);
       }
     }
     for (const char* bench : {"fused_vs_floor", "fused_vs_unfused", "predicted_vs_measured"}) rows.print_mean(bench);
   } else if (mode == "--calibrate") {
-    Rows rows({"calibration", "the planner's prediction"}, file);
+    Rows rows({"calibration", "the planner's prediction", AgGemmTraits::kOp}, file);
     for (const BenchSize& size : kOtherSizes) calibrate(size, rows);
   } else if (mode == "--gpus") {
     spread_over_all_gpus();
-    Rows rows({"fused_nvlink", kGathered}, file);
+    Rows rows({"fused_nvlink", kGathered, AgGemmTraits::kOp}, file);
     for (const BenchSize& size : kLinkSizes) {
       for (const Split split : {Split{0, 1}, Split{0, 1, true, 2500}, Split{0, 1, true, 3000}, Split{8, 1}}) {
         rows.add(against_cublas(size, gpus_of_clusters, split));
       }
     }
   } else {
-    Rows rows({"fused_virtual_node", kGathered}, file);
+    Rows rows({"fused_virtual_node", kGathered, AgGemmTraits::kOp}, file);
     for (const BenchSize& size : kSizes) {
       for (const Split split : {Split{0, 8}, Split{0, 2}, Split{2, 8}, Split{4, 8, false}}) {
         rows.add(against_cublas(size, 1, split));

@@ -2,6 +2,7 @@
 // in which a call ends early.
 //   ag_gemm_gpu_test [--gpus] [PART OF A NAME]    --gpus spreads the ranks over all GPUs
 //   ag_gemm_gpu_test --sanitized                  small sizes and long deadlines, for compute-sanitizer
+#include "fused_calls.cuh"
 #include "fused_case.cuh"
 #include "fused_faults.cuh"
 #include "gpu_program.cuh"
@@ -15,81 +16,20 @@
 namespace tilewire {
 namespace {
 
-constexpr uint64_t kPatienceNs = 2'000'000'000, kSanitizedPatienceNs = 60'000'000'000;
-constexpr Epoch kWrap = (Epoch{1} << 32) - 3;
-constexpr uint32_t kMostDelayUs = 200;  // of a rank, at random, before each replay
+constexpr uint64_t kSanitizedPatienceNs = 60'000'000'000;
 
-void test_sizes(const std::vector<FusedSize>& sizes, const std::string& part, Epoch calls, uint64_t patience_ns) {
-  for (const FusedSize& size : sizes) {
-    if (size.name.find(part) == std::string::npos) continue;
-    FusedCase data(size, kWrap, patience_ns);
-    int64_t wrong = 0;
-    for (Epoch epoch = kWrap; epoch < kWrap + calls && wrong == 0; ++epoch) {
-      data.run(epoch);
-      wrong += data.count_wrong(epoch);
-    }
-    if (wrong != 0) std::printf("  %lld wrong: %s\n", static_cast<long long>(wrong), size.name.c_str());
-    expect(wrong == 0, size.name.c_str());
-    std::printf("%-28s %s, %d CTAs a rank\n", size.name.c_str(), data.kernel(0).form().name, data.kernel(0).ctas());
-    std::fflush(stdout);
-  }
+FusedSize in_a_row(const std::vector<int32_t>& widths, Personality personality) {
+  return {.name = "", .rows = {130, 70, 64, 1}, .k = 72, .cols = {96}, .widths = widths, .personality = personality};
 }
-
-// Calls behind each other without the host between them: a rank may be a call ahead of another.
-void test_calls_in_a_row(const std::vector<int32_t>& widths, Personality personality) {
-  FusedCase data(
-      {.name = "", .rows = {130, 70, 64, 1}, .k = 72, .cols = {96}, .widths = widths, .personality = personality}, 1,
-      kPatienceNs);
-  constexpr Epoch kCalls = 200;
-  data.prepare(1);
-  for (Epoch epoch = 1; epoch <= kCalls; ++epoch) {
-    for (int32_t r = 0; r < data.ranks(); ++r) data.launch(r, data.parameters(r));
-  }
-  data.wait();
-  expect(data.count_wrong(kCalls) == 0 && data.count_wrong(kCalls - 1) == 0, "200 calls in a row");
-}
-
-// A captured call, with inputs that a kernel in front of it writes anew: replayed, and compared now and then.
-void test_graph_replay(const std::vector<int32_t>& widths, Personality personality, int32_t push_ctas) {
-  FusedCase data({.name = "",
-                  .rows = {130, 70, 64, 33},
-                  .k = 72,
-                  .cols = {96},
-                  .wants_gathered = true,
-                  .push_ctas = push_ctas,
-                  .widths = widths,
-                  .personality = personality},
-                 kWrap, kPatienceNs);
-  DeviceBuffer<int64_t> salts(data.ranks());
-  salts.fill_bytes(0);
-  data.prepare(kWrap);
-  std::vector<cudaGraphExec_t> graphs(static_cast<size_t>(data.ranks()));
-  for (int32_t r = 0; r < data.ranks(); ++r) {
-    const cudaStream_t stream = data.cluster().stream(r);
-    data.cluster().use(r);
-    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture");
-    data.enqueue_inputs(r, salts.data() + r, kMostDelayUs);
-    data.enqueue(r, data.parameters(r));
-    cudaGraph_t graph = nullptr;
-    check_cuda(cudaStreamEndCapture(stream, &graph), "ending a capture");
-    check_cuda(cudaGraphInstantiate(&graphs[static_cast<size_t>(r)], graph, 0), "making a graph");
-    check_cuda(cudaGraphDestroy(graph), "making a graph");
-  }
-  int64_t replays = 0, wrong = 0;
-  for (const int64_t until : {1, 2, 3, 500, 1000}) {
-    data.cluster().start_wire();
-    for (; replays < until; ++replays) {
-      for (int32_t r = 0; r < data.ranks(); ++r) {
-        data.cluster().use(r);
-        check_cuda(cudaGraphLaunch(graphs[static_cast<size_t>(r)], data.cluster().stream(r)), "launching a graph");
-      }
-    }
-    data.wait();
-    data.set_salt(replays);
-    wrong += data.count_wrong(kWrap + static_cast<Epoch>(replays) - 1);
-  }
-  expect(wrong == 0, "1000 replays of a graph, inputs changed in place");
-  for (cudaGraphExec_t graph : graphs) cudaGraphExecDestroy(graph);
+FusedSize replayed(const std::vector<int32_t>& widths, Personality personality, int32_t push_ctas) {
+  return {.name = "",
+          .rows = {130, 70, 64, 33},
+          .k = 72,
+          .cols = {96},
+          .wants_gathered = true,
+          .push_ctas = push_ctas,
+          .widths = widths,
+          .personality = personality};
 }
 
 // How often rank 0 has noted each piece of work, by role, source, number and link.
@@ -149,21 +89,21 @@ void test_trace(int32_t push_ctas) {
 
 int run(const std::string& part) {
   if (part == "--sanitized") {
-    test_sizes(small_fused_sizes(), "", 2, kSanitizedPatienceNs);
+    test_sizes_of<FusedCase>(small_fused_sizes(), "", 2, kSanitizedPatienceNs);
     return verdict_of_claims();
   }
-  test_sizes(fused_sizes(), part, 6, kPatienceNs);
+  test_sizes_of<FusedCase>(fused_sizes(), part);
   if (part.empty() || part == "faults") {
-    test_calls_in_a_row({4}, Personality::rc);
-    test_calls_in_a_row({2, 2}, Personality::rc);
-    test_calls_in_a_row({1, 3}, Personality::srd);
-    test_graph_replay({4}, Personality::rc, 0);
-    test_graph_replay({2, 2}, Personality::srd, 2);
-    test_graph_replay({2, 2}, Personality::rc, 0);
+    test_calls_in_a_row_of<FusedCase>(in_a_row({4}, Personality::rc));
+    test_calls_in_a_row_of<FusedCase>(in_a_row({2, 2}, Personality::rc));
+    test_calls_in_a_row_of<FusedCase>(in_a_row({1, 3}, Personality::srd));
+    test_graph_replay_of<FusedCase>(replayed({4}, Personality::rc, 0));
+    test_graph_replay_of<FusedCase>(replayed({2, 2}, Personality::srd, 2));
+    test_graph_replay_of<FusedCase>(replayed({2, 2}, Personality::rc, 0));
     test_trace(0);
     test_trace(2);
     test_fused_faults();
-    test_sizes(fused_sizes(), "two ranks", 6, kPatienceNs);  // the context works after faults
+    test_sizes_of<FusedCase>(fused_sizes(), "two ranks");  // the context works after faults
   }
   return verdict_of_claims();
 }

@@ -72,6 +72,7 @@ inline Comparison compare_in_turns(const Turns& turns, const TimeUs& baseline_us
 // A file's rows have its bench and its baseline, but for rows that name their own.
 struct BenchFile {
   std::string bench, baseline_name;
+  std::string op = "ag_gemm";  // of the file: the name of its folder
 };
 
 struct BenchRow {
@@ -93,11 +94,11 @@ inline void write_json(const std::string& path, const char* commit, const char* 
     const BenchFile& of = r.own.bench.empty() ? file : r.own;
     char line[768];
     std::snprintf(line, sizeof(line),
-                  "    {\"bench\": \"%s\", \"op\": \"ag_gemm\", \"shape\": \"%s\", \"form\": \"%s\", "
+                  "    {\"bench\": \"%s\", \"op\": \"%s\", \"shape\": \"%s\", \"form\": \"%s\", "
                   "\"ours\": %.2f, \"baseline\": %.2f, \"baseline_name\": \"%s\", \"unit\": \"us\", "
                   "\"ratio\": %.4f, \"ratio_low\": %.4f, \"ratio_high\": %.4f",
-                  of.bench.c_str(), r.shape.c_str(), r.form.c_str(), r.found.ours_us, r.found.baseline_us,
-                  of.baseline_name.c_str(), r.found.ratio, r.found.low, r.found.high);
+                  of.bench.c_str(), file.op.c_str(), r.shape.c_str(), r.form.c_str(), r.found.ours_us,
+                  r.found.baseline_us, of.baseline_name.c_str(), r.found.ratio, r.found.low, r.found.high);
     out << line;
     for (const auto& [name, value] : r.more) out << ", \"" << name << "\": " << value;
     out << "}" << (i + 1 < rows.size() ? ",\n" : "\n");

@@ -1,18 +1,27 @@
-// Contenders of the benches of AllGather+GEMM: all ranks of a virtual cluster with the same shape, random data.
+// Contenders of the benches of fused kernels, and what is measured alike of all of them: all ranks of a virtual cluster
+// with the same shape, random data. Traits are those of an op:
+//   kOp, kWhole (what cuBLAS finds), kUnfused (what the unfused sequence does)
+//   Problem, Plan, Kernel
+//   Problem problem(size, ranks), int64_t half_bytes(size, widths)
+//   PlanOf<Plan> make_plan(problem, context); bool is_fused(plan); const char* form(plan)
+//   int64_t sent_bytes(size, ranks), chunk_bytes(size, plan)     what a rank sends to one of each other node, in chunks
+//   more(plan)                                                  further numbers of a row
+//   void launch(kernel, operands, stream)
 #pragma once
 
+#include "bare_transfer.cuh"
 #include "bench_rows.cuh"
 #include "gemm_check.cuh"
 #include "virtual_cluster.cuh"
 
 #include "device/tile/gemm.cuh"
 #include "device/tile/tile_launch.cuh"
-#include "ops/ag_gemm/device_launch.cuh"
-#include "ops/ag_gemm/device_parameters.cuh"
-
 #include <cublas_v2.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdio>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -22,19 +31,29 @@
 namespace tilewire {
 
 // 2 nodes x 2 ranks on one GPU, each with a quarter of the SMs that the wire leaves, and of a 400 Gb/s port.
+constexpr int32_t kBenchChunks = 8192;  // the flags have room for
 inline const EmulatedOptions kBenchNetwork{.bandwidth_bytes_per_s = 12.5e9, .latency = std::chrono::microseconds(5)};
 
+// Of a rank. `whole`: the left operand of the whole product; `shard`: its first rows, as many as a rank's part.
+struct BenchOperands {
+  DeviceMatrix whole, shard, b, d;
+};
+
+template <class Traits>
 class FusedBench {
  public:
+  using Problem = typename Traits::Problem;
+  using Plan = typename Traits::Plan;
+  using Kernel = typename Traits::Kernel;
+
   // Rows of all ranks together, columns of each.
   FusedBench(const BenchSize& size, const std::vector<int32_t>& widths)
       : size_(size),
-        node_(
-            {.widths = widths, .max_chunks = 8192, .half_bytes = size.rows * size.depth * 2, .network = kBenchNetwork}),
-        problem_{.rows = std::vector<int64_t>(static_cast<size_t>(node_.ranks()), size.rows / node_.ranks()),
-                 .k = size.depth,
-                 .dtype = DataType::bf16,
-                 .cols = {size.cols}} {
+        node_({.widths = widths,
+               .max_chunks = kBenchChunks,
+               .half_bytes = Traits::half_bytes(size, widths),
+               .network = kBenchNetwork}),
+        problem_(Traits::problem(size, node_.ranks())) {
     const int32_t ranks_per_gpu = (node_.ranks() + gpus_of_clusters - 1) / gpus_of_clusters;
     sms_ = (sm_count() - (node_.topology().nodes > 1 ? kWireSms : 0)) / ranks_per_gpu / 2 * 2;
     for (int32_t r = 0; r < node_.ranks(); ++r) add_rank(r, ranks_per_gpu > 1);
@@ -50,7 +69,7 @@ class FusedBench {
   }
 
   const BenchSize& size() const { return size_; }
-  const ag_gemm::Problem& problem() const { return problem_; }
+  const Problem& problem() const { return problem_; }
   PlanContext context() const {
     PlanContext context = node_.context(0);
     context.workers = sms_;
@@ -65,8 +84,8 @@ class FusedBench {
   TimeUs plain() {
     return [this](int count) { return time_us(count, [&](int32_t r) { at(r).gemm->launch(node_.stream(r)); }); };
   }
-  TimeUs fused(const ag_gemm::FusedPlan& plan) {
-    std::deque<ag_gemm::FusedKernel>& kernels = kernels_.emplace_back();
+  TimeUs fused(const Plan& plan) {
+    std::deque<Kernel>& kernels = kernels_.emplace_back();
     for (int32_t r = 0; r < node_.ranks(); ++r) {
       node_.use(r);
       PlanContext context = this->context();
@@ -93,7 +112,7 @@ class FusedBench {
   using Bf16 = __nv_bfloat16;
 
   struct Member {
-    DeviceBuffer<Bf16> whole, a, b, d;
+    DeviceBuffer<Bf16> whole, shard, b, d;
     cublasHandle_t cublas = nullptr;
     std::unique_ptr<Gemm> gemm = nullptr;
   };
@@ -107,12 +126,12 @@ class FusedBench {
   }
   void add_rank(int32_t r, bool is_shared) {
     node_.use(r);
-    const int64_t rows = problem_.rows[0];
+    const int64_t rows = size_.rows / node_.ranks();
     Member& rank = ranks_.emplace_back(
         Member{DeviceBuffer<Bf16>(size_.rows * size_.depth), DeviceBuffer<Bf16>(rows * size_.depth),
                DeviceBuffer<Bf16>(size_.cols * size_.depth), DeviceBuffer<Bf16>(size_.rows * size_.cols)});
-    fill(rank.whole, size_.rows, 9);
-    fill(rank.a, rows, static_cast<uint32_t>(r));
+    fill(rank.whole, size_.rows, 9 + static_cast<uint32_t>(r));
+    fill(rank.shard, rows, static_cast<uint32_t>(r));
     fill(rank.b, size_.cols, static_cast<uint32_t>(100 + r));
     if (cublasCreate(&rank.cublas) != CUBLAS_STATUS_SUCCESS) throw std::runtime_error("no cuBLAS");
     cublasSetStream(rank.cublas, node_.stream(r));
@@ -121,11 +140,14 @@ class FusedBench {
                             matrix(rank.d, size_.rows, size_.cols)};
     rank.gemm = std::make_unique<Gemm>(whole, nullptr, sms_);
   }
-  void launch(const ag_gemm::FusedKernel& kernel, int32_t r) {
+  void launch(const Kernel& kernel, int32_t r) {
     const Member& rank = at(r);
-    const DeviceMatrix b = matrix(rank.b, size_.cols, size_.depth), d = matrix(rank.d, size_.rows, size_.cols);
-    kernel.launch(1, {.a = matrix(rank.a, problem_.rows[0], size_.depth), .b = {&b, 1}, .out = {&d, 1}, .bias = {}},
-                  node_.stream(r));
+    Traits::launch(kernel,
+                   {.whole = matrix(rank.whole, size_.rows, size_.depth),
+                    .shard = matrix(rank.shard, size_.rows / node_.ranks(), size_.depth),
+                    .b = matrix(rank.b, size_.cols, size_.depth),
+                    .d = matrix(rank.d, size_.rows, size_.cols)},
+                   node_.stream(r));
   }
   void multiply(const Member& rank) const {
     const float one = 1, zero = 0;
@@ -152,10 +174,107 @@ class FusedBench {
 
   BenchSize size_;
   VirtualCluster node_;
-  ag_gemm::Problem problem_;
+  Problem problem_;
   int32_t sms_ = 0;
   std::deque<Member> ranks_;
-  std::deque<std::deque<ag_gemm::FusedKernel>> kernels_;  // of each plan, by rank
+  std::deque<std::deque<Kernel>> kernels_;  // of each plan, by rank
 };
+
+// The rows of a bench, printed and kept.
+class Rows {
+ public:
+  // Words: FILE.json COMMIT DATE, or none of them.
+  Rows(BenchFile file, char** words) : file_(std::move(file)), words_(words) {}
+
+  void add(BenchRow row) {
+    std::printf("%-20s %-44s %-20s %9.1f us   baseline %9.1f us   ratio %.3f (%.3f to %.3f)\n",
+                row.own.bench.empty() ? file_.bench.c_str() : row.own.bench.c_str(), row.shape.c_str(),
+                row.form.c_str(), row.found.ours_us, row.found.baseline_us, row.found.ratio, row.found.low,
+                row.found.high);
+    std::fflush(stdout);
+    rows_.push_back(std::move(row));
+    if (words_ != nullptr) write_json(words_[0], words_[1], words_[2], file_, rows_);
+  }
+  void print_mean(const std::string& bench) const {
+    double log_sum = 0, worst = 1e9;
+    int count = 0;
+    for (const BenchRow& row : rows_) {
+      if (row.own.bench != bench) continue;
+      log_sum += std::log(row.found.ratio);
+      worst = std::min(worst, row.found.ratio);
+      ++count;
+    }
+    std::printf("%s: geometric mean %.4f, worst %.4f of %d\n", bench.c_str(), std::exp(log_sum / count), worst, count);
+  }
+
+ private:
+  BenchFile file_;
+  char** words_;
+  std::vector<BenchRow> rows_;
+};
+
+inline std::string ranks_text(const std::vector<int32_t>& widths) {
+  std::string text;
+  for (const int32_t width : widths) text += (text.empty() ? "" : "+") + std::to_string(width);
+  return ", ranks " + text;
+}
+
+// Microseconds in which the wire moves what a rank sends, of all ranks, when nothing else runs: the rate of several calls'
+// in a row, so without its latency.
+inline double bare_transfer_us(const std::vector<int32_t>& widths, int64_t sent_bytes, int64_t chunk_bytes) {
+  constexpr int64_t kCalls = 4;
+  int64_t ranks = 0;
+  for (const int32_t width : widths) ranks += width;
+  VirtualCluster cluster(
+      {.widths = widths, .max_chunks = kBenchChunks, .half_bytes = sent_bytes * ranks, .network = kBenchNetwork});
+  BareTransfer transfer(cluster, sent_bytes, chunk_bytes);
+  std::vector<double> us;
+  for (Epoch first = 1; us.size() < 5; first += kCalls) {
+    cluster.start_wire();
+    us.push_back(transfer.run_us(first, kCalls) / kCalls);
+    cluster.stop_wire();
+  }
+  return median(us);
+}
+
+// The best of the planner's candidates that do one after the other, with the chunks of its plan.
+template <class Traits>
+typename Traits::Plan unfused_of(const PlanOf<typename Traits::Plan>& plan) {
+  const CandidateOf<typename Traits::Plan>* best = nullptr;
+  for (const CandidateOf<typename Traits::Plan>& c : plan.candidates) {
+    if (!Traits::is_fused(c.choice) && (best == nullptr || c.predicted_s < best->predicted_s)) best = &c;
+  }
+  if (best == nullptr) throw std::runtime_error("the planner has no unfused candidate");
+  return best->choice;
+}
+
+// 2 nodes x 2 ranks on one GPU: the planner's plan against the floor, the unfused sequence and the planner's prediction.
+template <class Traits>
+void measure_point(const Turns& turns, const BenchSize& size, Rows& rows) {
+  const std::vector<int32_t> widths{2, 2};
+  FusedBench<Traits> bench(size, widths);
+  const PlanOf<typename Traits::Plan> plan = Traits::make_plan(bench.problem(), bench.context());
+  const std::vector<std::vector<double>> us = time_in_turns(
+      turns, {bench.cublas(), bench.plain(), bench.fused(unfused_of<Traits>(plan)), bench.fused(plan.choice)});
+  bench.check();
+  // Larger chunks move at the wire's full rate.
+  const int64_t chunk_bytes = std::max<int64_t>(65536, Traits::chunk_bytes(size, plan.choice));
+  const double move_us = bare_transfer_us(widths, Traits::sent_bytes(size, 4), chunk_bytes);
+  std::vector<double> floor_us, compute_us, predicted_us(us[3].size(), plan.predicted_s * 1e6);
+  for (size_t i = 0; i < us[0].size(); ++i) {
+    compute_us.push_back(std::min(us[0][i], us[1][i]));
+    floor_us.push_back(std::max(compute_us.back(), move_us));
+  }
+  const std::string shape = size.text() + ranks_text(widths), form = Traits::form(plan.choice);
+  std::vector<std::pair<std::string, double>> more{{"rate_bytes_per_s", kBenchNetwork.bandwidth_bytes_per_s},
+                                                   {"compute_us", median(compute_us)},
+                                                   {"communication_us", move_us},
+                                                   {"is_fused", Traits::is_fused(plan.choice)}};
+  for (const auto& number : Traits::more(plan.choice)) more.push_back(number);
+  const std::string floor = std::string("max(cuBLAS or plain kernel on ") + Traits::kWhole + ", bare transfer)";
+  rows.add({shape, form, compare(us[3], floor_us), {"fused_vs_floor", floor}, more});
+  rows.add({shape, form, compare(us[3], us[2]), {"fused_vs_unfused", Traits::kUnfused}, more});
+  rows.add({shape, form, compare(us[3], predicted_us), {"predicted_vs_measured", "the planner's prediction"}, more});
+}
 
 }  // namespace tilewire

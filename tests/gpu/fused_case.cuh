@@ -2,6 +2,7 @@
 #pragma once
 
 #include "coded_values.h"
+#include "fused_calls.cuh"
 #include "fused_inputs.cuh"
 #include "fused_sizes.h"
 #include "result_buffer.cuh"
@@ -103,16 +104,8 @@ class FusedCase {
 
   // Wrong elements of all ranks: results, what lies beside them, and the gathered rows. The first ones are printed.
   int64_t count_wrong(Epoch epoch) {
-    int64_t wrong = 0;
+    int64_t wrong = count_records(cluster_);
     for (int32_t r = 0; r < ranks(); ++r) {
-      const FaultRecord& f = cluster_.fault(r);
-      if (f.state != FaultRecord::kNone) {
-        std::printf("  rank %d left a record: kind %d role %d cta %d word %llu expected %llu seen %llu epoch %llu\n", r,
-                    static_cast<int>(f.kind), f.role, f.cta, static_cast<unsigned long long>(f.word),
-                    static_cast<unsigned long long>(f.expected), static_cast<unsigned long long>(f.seen),
-                    static_cast<unsigned long long>(f.epoch));
-        ++wrong;
-      }
       wrong += count_wrong_gathered(r, epoch);
       if (size_.wants_gathered) wrong += count_wrong_gathered_result(r);
       for (size_t w = 0; w < size_.cols.size(); ++w) wrong += count_wrong_out(r, w);

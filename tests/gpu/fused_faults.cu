@@ -13,12 +13,7 @@
 namespace tilewire {
 namespace {
 
-constexpr uint64_t kPatienceNs = 2'000'000'000;
 constexpr int kUnwritten = 0x11;  // no NaN, so that unfinished output can be told from what nobody wrote
-
-double milliseconds(const std::chrono::steady_clock::time_point& begin) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-}
 
 // Elements of rows [begin, end) that are not NaN, and elements elsewhere that are neither right nor NaN.
 void check_unfinished(const FusedCase& data, int32_t r, int64_t begin, int64_t end) {

@@ -36,10 +36,9 @@ TILEWIRE_DEVICE void tma_store(const CUtensorMap* map, uint32_t from, int32_t x,
 }
 
 TILEWIRE_DEVICE void tma_store(const CUtensorMap* map, uint32_t from, int32_t x, int32_t y, int32_t z) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(from),
-      "r"(x), "r"(y), "r"(z)
-      : "memory");
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+               "r"(from), "r"(x), "r"(y), "r"(z)
+               : "memory");
 }
 
 // `bytes` and both addresses are multiples of 16.

@@ -96,7 +96,9 @@ class Beside {
       run_copies_of_this_cta();
       finish_.arrive();
     } else {
-      run_rank_warp();
+      run_rank_warp(
+          space_, finish_, [&] { run_send_warp(p_, space_); }, DrainRole(p_.schedule), p_.schedule.own_in_user,
+          kCallRole);
     }
   }
 
@@ -111,14 +113,6 @@ class Beside {
       run_copies_alone(p_, space_, copy, ForwardRole(p_.schedule, cta), kForwardRole);
     }
   }
-  // The call ends behind all that finishes, so it is none of that; nor is the relay, which ends behind the call.
-  TILEWIRE_DEVICE void run_rank_warp() const {
-    if (blockIdx.x == 1) run_send_warp(p_, space_);
-    finish_.arrive();
-    if (blockIdx.x == 0) run_call_warp(p_, space_);
-    if (blockIdx.x == 2) run_relay(space_);
-  }
-
   const FusedParameters& p_;
   const CallSpace& space_;
   SoloCopy copy_;

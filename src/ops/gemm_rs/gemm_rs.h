@@ -31,7 +31,6 @@ struct Op : PlannedOp<Problem, PlanChoice, ScheduleTables> {
   using Operands = HostOperands;
 
   static constexpr const char* kName = kCallName;
-  static constexpr bool kHasKernel = false;
   static constexpr const char* kMismatchAdvice =
       "bring the same number of rows on all ranks, and pass the same rows= on all of them, or on none\n"
       "N =: bring the same number of columns on all ranks\n"

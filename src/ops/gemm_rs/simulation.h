@@ -2,12 +2,16 @@
 #pragma once
 
 #include "executor/op_simulation.h"
+#include "ops/gemm_rs/device_plan.h"
 #include "ops/gemm_rs/model.h"
 
 namespace tilewire::gemm_rs {
 
 // Predicted by walking the roles of all ranks on a clock. Ranks other than context.me are taken to have its K.
 TimedReport simulate(const Problem& problem, const PlanChoice& choice, const TopologyTables& topology,
+                     const PlanContext& context, bool keeps_trace);
+// The same for GPU ranks, with clusters for workers.
+TimedReport simulate(const Problem& problem, const FusedPlan& plan, const TopologyTables& topology,
                      const PlanContext& context, bool keeps_trace);
 
 }  // namespace tilewire::gemm_rs

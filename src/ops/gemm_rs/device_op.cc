@@ -1,0 +1,71 @@
+#include "ops/gemm_rs/device_op.h"
+
+#include <fmt/format.h>
+
+#include "executor/device_operands.h"
+#include "executor/matrix_checks.h"
+#include "ops/gemm_rs/device_launch.cuh"
+#include "ops/gemm_rs/device_plan.h"
+#include "ops/gemm_rs/device_roles.h"
+
+namespace tilewire::gemm_rs {
+
+struct DeviceOp::Kernel {
+  FusedKernel fused;
+};
+
+KernelNames DeviceOp::names() {
+  return {.op = kCallName, .mismatch_advice = Op::kMismatchAdvice, .roles = kRoleNames, .family_names = kFamilyNames};
+}
+
+void DeviceOp::check(const Arguments& arguments, const Session&) {
+  if (arguments.a.dtype == DataType::fp32) {
+    refuse_argument(kCallName, "a has elements of 32 bits", "fp32", "bf16 or fp16 on a GPU");
+  }
+  if (arguments.stand_in) refuse_argument(kCallName, "a kernel has no stand-in", "", "CPU ranks");
+  check_device_operands(kCallName, arguments.a, arguments.b);
+}
+
+std::string DeviceOp::variant(const Arguments& arguments) {
+  return are_n_major(kCallName, arguments.b) ? ", [K, N]" : ", [N, K]";
+}
+
+DevicePlan DeviceOp::make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context) {
+  const PlanOf<FusedPlan> plan = make_fused_plan(problem, plan_json, context);
+  return {.fused = std::make_shared<const FusedPlan>(plan.choice),
+          .json = to_json(plan.choice),
+          .explanation = plan.explain(),
+          .half_bytes = plan.half_bytes,
+          .predicted_s = plan.predicted_s};
+}
+
+std::string DeviceOp::agreed_text(const Problem& problem, const Plan& plan) {
+  return problem.agreed_text() + ", " + plan.fused->agreed_text() + ", on GPUs";
+}
+
+// The result may lie anywhere: it is written by ordinary stores.
+void DeviceOp::check_operands(const Op::Operands&) {}
+
+std::shared_ptr<DeviceOp::Kernel> DeviceOp::make_kernel(const Problem& problem, const Plan& plan,
+                                                        const PlanContext& context, const DeviceRank& rank,
+                                                        const Arguments& arguments) {
+  const bool n_major = are_n_major(kCallName, arguments.b);
+  return std::make_shared<Kernel>(Kernel{FusedKernel(problem, *plan.fused, context, rank, n_major)});
+}
+
+CallReport DeviceOp::report(const Problem& problem, const Plan& plan, const PlanContext& context) {
+  return Op::report(FusedTables(problem, *plan.fused, context).schedule(1));
+}
+
+void DeviceOp::launch(const Kernel& kernel, uint64_t agreed_hash, const Op::Operands& operands, void* stream) {
+  kernel.fused.launch(agreed_hash,
+                      {.a = rows_of(operands.a),
+                       .b = as_stored(kCallName, "b", operands.b[0]),
+                       .out = operands.out,
+                       .bias = operands.bias.empty() ? nullptr : operands.bias[0],
+                       .bias_type = operands.bias_dtype,
+                       .residual = operands.residual},
+                      static_cast<cudaStream_t>(stream));
+}
+
+}  // namespace tilewire::gemm_rs

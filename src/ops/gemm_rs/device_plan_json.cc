@@ -1,0 +1,26 @@
+#include <fmt/format.h>
+
+#include "executor/plan_json.h"
+#include "ops/gemm_rs/device_plan.h"
+
+namespace tilewire::gemm_rs {
+
+std::string to_json(const FusedPlan& plan) { return choice_to_json(kCallName, plan); }
+
+FusedPlan fused_plan_from_json(const std::string& json) { return choice_from_json<FusedPlan>(kCallName, json); }
+
+std::string FusedPlan::shared_text() const {
+  return fmt::format("{}, bands of {}", choice.shared_text(), choice.band_blocks);
+}
+
+std::string FusedPlan::agreed_text() const {
+  return fmt::format("{}, band_blocks = {}", choice.agreed_text(), choice.band_blocks);
+}
+
+std::string FusedPlan::text() const {
+  const FormNumbers* form = form_of(*this);
+  return fmt::format("{}, bands of {}, tiles {}", choice.text(), choice.band_blocks,
+                     form == nullptr ? "of no form" : form->name);
+}
+
+}  // namespace tilewire::gemm_rs

@@ -1,0 +1,129 @@
+// The fused kernel of GEMM+ReduceScatter: one launch a rank and call. Entry, role switch, roles; the order of all work is
+// that of the iterators of schedule.h.
+//
+// All CTAs compute, in clusters of the form with one compute worker each: a tile goes from the epilogue into its slot at
+// the rail partner of its owner. What adds up and speaks for the rank stands beside them, in warps 2 and 3 of the first
+// warpgroup: warp 3 of the first three CTAs is call, send and relay; that of the others is finish. Warp 2 is reduce, and
+// finish where there is no other node.
+#pragma once
+
+#include "device/comm/rank_warps.cuh"
+#include "device/reduction/sum_warps.cuh"
+#include "device/tile/gemm_kernel.cuh"
+#include "ops/gemm_rs/device_parameters.cuh"
+#include "ops/gemm_rs/device_roles.h"
+
+namespace tilewire::gemm_rs {
+
+// Whether sums are walked four at a time: some slots have 32 bits.
+TILEWIRE_DEVICE bool is_wide(const FusedParameters& p) {
+  return p.reduction.partial == DataType::fp32 ||
+         (p.schedule.other_nodes() > 0 && p.reduction.node_sum == DataType::fp32);
+}
+
+TILEWIRE_DEVICE void run_reduce(const FusedParameters& p, const CallSpace& space, const SumTeam& team) {
+  const SumSlots slots(p.schedule, space, p.reduction);
+  run_sums(slots, space, ReduceRole(p.schedule, team.worker), kReduceRole, team, TracePlace::copies,
+           [&](OwnedChunk c, bool is_here) {
+             if (!is_here) return;
+             if (is_wide(p)) {
+               add_node_sum<4>(slots, c, team);
+             } else {
+               add_node_sum<8>(slots, c, team);
+             }
+           });
+}
+
+TILEWIRE_DEVICE void run_finish(const FusedParameters& p, const CallSpace& space, const SumTeam& team,
+                                TracePlace place) {
+  const SumSlots slots(p.schedule, space, p.reduction);
+  run_sums(slots, space, FinishRole(p.schedule, team.worker), kFinishRole, team, place,
+           [&](OwnedChunk c, bool is_here) {
+             if (is_wide(p)) {
+               add_owned_sum<4>(slots, p.result, c, team, is_here);
+             } else {
+               add_owned_sum<8>(slots, p.result, c, team, is_here);
+             }
+           });
+}
+
+TILEWIRE_DEVICE void run_sends(const FusedParameters& p, const CallSpace& space) {
+  if (!p.schedule.frame.has_network()) return;
+  run_send(space, SendRole(p.schedule), kSendRole, [&](const SendWork& w) {
+    return TraceNote{.work = p.schedule.map.global(w.chunk),
+                     .source = p.schedule.me().value,
+                     .bytes = static_cast<uint32_t>(p.schedule.sum_bytes(w.chunk)),
+                     .role = kSendRole,
+                     .link = TraceLink::network};
+  });
+}
+
+// The warps beside the tiles of a rank that add up.
+class SumTeams {
+ public:
+  TILEWIRE_DEVICE explicit SumTeams(const Schedule& s) : s_(s) {}
+
+  TILEWIRE_DEVICE SumTeam reduce() const { return sum_team(cta(), ctas(), s_.reduce_workers); }
+  // By warp 3 of a CTA behind the first ones, or by any warp 2 where none reduces.
+  TILEWIRE_DEVICE SumTeam finish(uint32_t warp) const {
+    const bool has_network = s_.frame.has_network();
+    const int32_t fourth = ctas() - kRankWarps, member = warp == 3 ? cta() - kRankWarps : fourth + cta();
+    return sum_team(member, fourth + (has_network ? 0 : ctas()), s_.reduce_workers);
+  }
+
+ private:
+  TILEWIRE_DEVICE static int32_t cta() { return static_cast<int32_t>(blockIdx.x); }
+  TILEWIRE_DEVICE static int32_t ctas() { return static_cast<int32_t>(gridDim.x); }
+
+  const Schedule& s_;
+};
+
+// What the warps of a CTA do beside its tiles.
+template <class Form>
+class Beside {
+ public:
+  TILEWIRE_DEVICE Beside(const FusedParameters& p, const CallSpace& space, const SharedTiles<Form>& shared)
+      : p_(p), space_(space), teams_(p.schedule), finish_(shared.spare()) {
+    static_assert(CtaFinish::kSharedBytes <= Form::kSpareBytes);
+  }
+
+  TILEWIRE_DEVICE void init() const { finish_.init(); }
+  TILEWIRE_DEVICE void computed() const { finish_.arrive(); }
+  TILEWIRE_DEVICE TileTrace trace(uint32_t group) const { return {space_, group, kComputeRole}; }
+  TILEWIRE_DEVICE void run(uint32_t warp) const {
+    if (warp == 1) {
+      finish_.publish(space_);
+    } else if (warp == 2 && p_.schedule.frame.has_network()) {
+      run_reduce(p_, space_, teams_.reduce());
+      finish_.arrive();
+    } else if (warp == 2 || blockIdx.x >= kRankWarps) {
+      run_finish(p_, space_, teams_.finish(warp), warp == 2 ? TracePlace::copies : TracePlace::send);
+      finish_.arrive();
+    } else {
+      run_rank_warp(
+          space_, finish_, [&] { run_sends(p_, space_); }, DrainRole(p_.schedule), false, kCallRole);
+    }
+  }
+
+ private:
+  const FusedParameters& p_;
+  const CallSpace& space_;
+  SumTeams teams_;
+  CtaFinish finish_;
+};
+
+template <class Config>
+__global__ void __launch_bounds__(kGemmThreads, 1) fused_kernel(const __grid_constant__ FusedParameters p) {
+  using Form = typename Config::Form;
+  using Plan = FormPlan<Form>;
+  extern __shared__ __align__(1024) uint8_t memory[];
+  const CallSpace space(p.schedule.frame, p.call);
+  const SharedTiles<Form> shared(memory);
+  constexpr WorkSize kSize{Form::kRows * Plan::kClusterRowTiles, Form::kCols * Plan::kClusterColTiles};
+  run_gemm_roles<Config>(shared, PartialTileMaps<Form>(p.a, p.b, p.schedule, space, p.reduction),
+                         PartialTileRole(p.schedule, SharedTiles<Form>::worker(), kSize),
+                         CallGate(space, kComputeRole, kTilePauseNs), p.stages_per_tile, WireEpilogue(p.reduction),
+                         Beside<Form>(p, space, shared));
+}
+
+}  // namespace tilewire::gemm_rs

@@ -1,0 +1,108 @@
+// What is tested alike of the fused kernels of all ops. A Case is one problem on a virtual cluster:
+//   prepare(epoch), run(epoch), parameters(rank), launch(rank, parameters), wait(), count_wrong(epoch)
+//   cluster(), ranks(), kernel(rank)
+//   set_salt(salt), enqueue_inputs(rank, salt in device memory, most_delay_us), enqueue(rank, parameters)   for calls whose
+//                                                                   inputs a kernel writes, in a capture
+#pragma once
+
+#include "gpu_program.cuh"
+#include "virtual_cluster.cuh"
+
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace tilewire {
+
+constexpr uint64_t kPatienceNs = 2'000'000'000;
+constexpr Epoch kWrap = (Epoch{1} << 32) - 3;
+constexpr uint32_t kMostDelayUs = 200;  // of a rank, at random, before each replay
+
+inline double milliseconds(const std::chrono::steady_clock::time_point& begin) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// Fault records of a cluster, printed.
+inline int64_t count_records(const VirtualCluster& cluster) {
+  int64_t records = 0;
+  for (int32_t r = 0; r < cluster.ranks(); ++r) {
+    const FaultRecord& f = cluster.fault(r);
+    if (f.state == FaultRecord::kNone) continue;
+    std::printf("  rank %d left a record: kind %d role %d cta %d word %llu expected %llu seen %llu epoch %llu\n", r,
+                static_cast<int>(f.kind), f.role, f.cta, static_cast<unsigned long long>(f.word),
+                static_cast<unsigned long long>(f.expected), static_cast<unsigned long long>(f.seen),
+                static_cast<unsigned long long>(f.epoch));
+    ++records;
+  }
+  return records;
+}
+
+// Calls of each size whose name has that part, each checked as a whole, over the wrap of 32 bits.
+template <class Case, class Sizes>
+void test_sizes_of(const Sizes& sizes, const std::string& part, Epoch calls = 6, uint64_t patience_ns = kPatienceNs) {
+  for (const auto& size : sizes) {
+    if (size.name.find(part) == std::string::npos) continue;
+    Case data(size, kWrap, patience_ns);
+    int64_t wrong = 0;
+    for (Epoch epoch = kWrap; epoch < kWrap + calls && wrong == 0; ++epoch) {
+      data.run(epoch);
+      wrong += data.count_wrong(epoch);
+    }
+    if (wrong != 0) std::printf("  %lld wrong: %s\n", static_cast<long long>(wrong), size.name.c_str());
+    expect(wrong == 0, size.name.c_str());
+    std::printf("%-28s %s, %d CTAs a rank\n", size.name.c_str(), data.kernel(0).form().name, data.kernel(0).ctas());
+    std::fflush(stdout);
+  }
+}
+
+// Calls behind each other without the host between them: a rank may be a call ahead of another.
+template <class Case, class Size>
+void test_calls_in_a_row_of(const Size& size) {
+  Case data(size, 1, kPatienceNs);
+  constexpr Epoch kCalls = 200;
+  data.prepare(1);
+  for (Epoch epoch = 1; epoch <= kCalls; ++epoch) {
+    for (int32_t r = 0; r < data.ranks(); ++r) data.launch(r, data.parameters(r));
+  }
+  data.wait();
+  expect(data.count_wrong(kCalls) == 0 && data.count_wrong(kCalls - 1) == 0, "200 calls in a row");
+}
+
+// A captured call, with inputs that a kernel in front of it writes anew: replayed, and compared now and then.
+template <class Case, class Size>
+void test_graph_replay_of(const Size& size) {
+  Case data(size, kWrap, kPatienceNs);
+  DeviceBuffer<int64_t> salts(data.ranks());
+  salts.fill_bytes(0);
+  data.prepare(kWrap);
+  std::vector<cudaGraphExec_t> graphs(static_cast<size_t>(data.ranks()));
+  for (int32_t r = 0; r < data.ranks(); ++r) {
+    const cudaStream_t stream = data.cluster().stream(r);
+    data.cluster().use(r);
+    check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture");
+    data.enqueue_inputs(r, salts.data() + r, kMostDelayUs);
+    data.enqueue(r, data.parameters(r));
+    cudaGraph_t graph = nullptr;
+    check_cuda(cudaStreamEndCapture(stream, &graph), "ending a capture");
+    check_cuda(cudaGraphInstantiate(&graphs[static_cast<size_t>(r)], graph, 0), "making a graph");
+    check_cuda(cudaGraphDestroy(graph), "making a graph");
+  }
+  int64_t replays = 0, wrong = 0;
+  for (const int64_t until : {1, 2, 3, 500, 1000}) {
+    data.cluster().start_wire();
+    for (; replays < until; ++replays) {
+      for (int32_t r = 0; r < data.ranks(); ++r) {
+        data.cluster().use(r);
+        check_cuda(cudaGraphLaunch(graphs[static_cast<size_t>(r)], data.cluster().stream(r)), "launching a graph");
+      }
+    }
+    data.wait();
+    data.set_salt(replays);
+    wrong += data.count_wrong(kWrap + static_cast<Epoch>(replays) - 1);
+  }
+  expect(wrong == 0, "1000 replays of a graph, inputs changed in place");
+  for (cudaGraphExec_t graph : graphs) cudaGraphExecDestroy(graph);
+}
+
+}  // namespace tilewire

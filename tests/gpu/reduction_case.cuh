@@ -1,0 +1,317 @@
+// One GEMM+ReduceScatter of a virtual cluster, with coded values (coded_values.h): products are exact, so that the roundings
+// that the reference makes give every bit of a result.
+#pragma once
+
+#include "coded_values.h"
+#include "fused_calls.cuh"
+#include "fused_inputs.cuh"
+#include "virtual_cluster.cuh"
+
+#include "device/tile/tile_form.h"
+#include "executor/reduction_reference.h"
+#include "ops/gemm_rs/device_launch.cuh"
+#include "ops/gemm_rs/device_parameters.cuh"
+#include "ops/gemm_rs/layout.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+
+namespace tilewire {
+
+struct ReductionSize {
+  std::string name;
+  std::vector<int64_t> rows;  // of the result on each rank
+  std::vector<int64_t> k;     // of each rank; one number: of all
+  int64_t n = 0;
+  DataType type = DataType::bf16;
+  DataType wire = DataType::bf16;
+  DataType out = DataType::bf16;
+  bool is_b_n_major = false;
+  bool has_bias = false;
+  bool has_residual = false;
+  int64_t out_padding = 8;                 // elements by which rows of the result are longer than 16 bytes ask for
+  int64_t chunk_rows = 0, chunk_cols = 0;  // 0: the plan chooses
+  int64_t window = -1;                     // below 0: likewise
+  int32_t ctas = 24;                       // of each rank
+  int64_t tile_rows = 0, tile_cols = 0;
+  int32_t reduce_workers = 0;
+  bool is_fused = true;
+  std::vector<int32_t> widths = {};  // ranks of each node; empty: all on one
+  Personality personality = Personality::rc;
+};
+
+// What rank `rank` has as a: as if its rows lay behind those of the others.
+constexpr int64_t kRowsOfRank = 1000;
+constexpr float coded_factor(int32_t rank, int64_t row, int64_t i, int64_t salt) {
+  return coded_a(kRowsOfRank * rank + row, i, salt);
+}
+
+class ReductionCase {
+ public:
+  ReductionCase(const ReductionSize& size, Epoch first, uint64_t timeout_ns)
+      : size_(size), cluster_(cluster_size(size, first)) {
+    for (int32_t r = 0; r < ranks(); ++r) add_rank(r, timeout_ns);
+  }
+
+  int32_t ranks() const { return static_cast<int32_t>(size_.rows.size()); }
+  int64_t total_rows() const { return row_begin(ranks()); }
+  int64_t own_rows(int32_t r) const { return size_.rows[static_cast<size_t>(r)]; }
+  const VirtualCluster& cluster() const { return cluster_; }
+  const gemm_rs::FusedKernel& kernel(int32_t r) const { return ranks_[static_cast<size_t>(r)]->kernel; }
+
+  // New inputs, poison everywhere else: NaN, and `out_fill` in each byte of the results.
+  void prepare(Epoch epoch, int out_fill = 0xff) {
+    salt_ = static_cast<int64_t>(epoch % 1000);
+    cluster_.poison_half(epoch);
+    for (int32_t r = 0; r < ranks(); ++r) {
+      PerRank& rank = *ranks_[static_cast<size_t>(r)];
+      cluster_.use(r);
+      std::vector<uint16_t> a(static_cast<size_t>(rank.a.count()), kPoisonBits);
+      for (int64_t row = 0; row < total_rows(); ++row) {
+        for (int64_t i = 0; i < depth(r); ++i) {
+          a[static_cast<size_t>(row * padded(depth(r)) + i)] = bits_of(coded_factor(r, row, i, salt_), size_.type);
+        }
+      }
+      upload(rank.a, a);
+      rank.out.fill_bytes(out_fill);
+      check_cuda(cudaDeviceSynchronize(), "preparing");
+    }
+  }
+
+  gemm_rs::FusedParameters parameters(int32_t r, uint64_t agreed_hash = 77) const {
+    return kernel(r).parameters(agreed_hash, operands(r));
+  }
+  gemm_rs::FusedOperands operands(int32_t r) const { return ranks_[static_cast<size_t>(r)]->operands; }
+  void launch(int32_t r, gemm_rs::FusedParameters parameters) const {
+    cluster_.start_wire();
+    enqueue(r, parameters);
+  }
+  void enqueue(int32_t r, gemm_rs::FusedParameters parameters) const {
+    cluster_.use(r);
+    kernel(r).launch(parameters, cluster_.stream(r));
+  }
+  // One call of all ranks, which are launched in another order each time.
+  void run(Epoch epoch) {
+    prepare(epoch);
+    for (int32_t i = 0; i < ranks(); ++i) {
+      const auto r = static_cast<int32_t>((static_cast<uint64_t>(i) + epoch) % static_cast<uint64_t>(ranks()));
+      launch(r, parameters(r));
+    }
+    wait();
+  }
+  void wait() const {
+    cluster_.wait();
+    cluster_.stop_wire();
+  }
+
+  void set_salt(int64_t salt) { salt_ = salt; }
+  void enqueue_inputs(int32_t r, int64_t* salt, uint32_t most_delay_us) const {
+    cluster_.use(r);
+    const CodedShard shard{.a = ranks_[static_cast<size_t>(r)]->a.data(),
+                           .first = kRowsOfRank * r,
+                           .rows = total_rows(),
+                           .k = depth(r),
+                           .pitch = padded(depth(r))};
+    enqueue_next_inputs(shard, salt, most_delay_us, cluster_.stream(r));
+  }
+
+  // Wrong elements of all ranks, and of what lies beside them. The first ones are printed.
+  int64_t count_wrong(Epoch) {
+    int64_t wrong = count_records(cluster_);
+    for (int32_t r = 0; r < ranks(); ++r) wrong += count_wrong_out(r);
+    return wrong;
+  }
+
+  // As the reference rounds, in the bits of the output's type, [own rows, n].
+  std::vector<uint32_t> expected(int32_t r) const {
+    const int64_t rows = own_rows(r), n = size_.n;
+    std::vector<uint32_t> y(static_cast<size_t>(rows * n));
+    constexpr int64_t kParts = 16;
+    std::vector<std::thread> threads;
+    for (int64_t part = 0; part < kParts; ++part) {
+      threads.emplace_back([&, begin = rows * part / kParts, end = rows * (part + 1) / kParts] {
+        for (int64_t row = begin; row < end; ++row) expect_row(r, row, y.data() + row * n);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return y;
+  }
+  // The bits of [own rows + guard, pitch].
+  std::vector<uint32_t> out(int32_t r) const {
+    const std::vector<uint8_t> bytes = ranks_[static_cast<size_t>(r)]->out.to_host();
+    const auto size = static_cast<size_t>(size_bytes(size_.out));
+    std::vector<uint32_t> y(bytes.size() / size);
+    for (size_t i = 0; i < y.size(); ++i) memcpy(&y[i], &bytes[i * size], size);
+    return y;
+  }
+  int64_t out_pitch() const { return padded(size_.n) + size_.out_padding; }
+  uint32_t poison() const { return size_.out == DataType::fp32 ? 0xffffffff : kPoisonBits; }
+  bool is_nan(uint32_t bits) const {
+    const uint32_t exponent = size_.out == DataType::fp32 ? 0x7f800000 : size_.out == DataType::bf16 ? 0x7f80 : 0x7c00;
+    const uint32_t magnitude = bits & (size_.out == DataType::fp32 ? 0x7fffffff : 0x7fff);
+    return magnitude > exponent;
+  }
+
+ private:
+  static constexpr int64_t kGuardRows = 3;
+
+  struct PerRank {
+    gemm_rs::FusedKernel kernel;
+    DeviceBuffer<uint16_t> a, b;
+    DeviceBuffer<uint8_t> out;
+    DeviceBuffer<float> bias, residual;
+    gemm_rs::FusedOperands operands;
+  };
+
+  static std::vector<int32_t> widths_of(const ReductionSize& size) {
+    if (!size.widths.empty()) return size.widths;
+    return {static_cast<int32_t>(size.rows.size())};
+  }
+  static gemm_rs::Problem problem_of(const ReductionSize& size, int32_t r) {
+    return {.rows = size.rows,
+            .n = size.n,
+            .dtype = size.type,
+            .wire_dtype = size.wire,
+            .k = size.k.size() == 1 ? size.k[0] : size.k[static_cast<size_t>(r)],
+            .out_dtype = size.out};
+  }
+  static gemm_rs::FusedPlan plan_of(const ReductionSize& size, int32_t r, PlanContext context) {
+    context.workers = size.ctas;
+    gemm_rs::FusedPlan plan = gemm_rs::make_fused_plan(problem_of(size, r), context).choice;
+    if (size.tile_rows != 0) {
+      plan.tile_rows = size.tile_rows;
+      plan.tile_cols = size.tile_cols;
+      plan.choice.workers = size.ctas / 2;
+    }
+    if (size.chunk_rows != 0) {
+      plan.choice.chunk_rows = size.chunk_rows;
+      plan.choice.chunk_cols = size.chunk_cols;
+    }
+    if (size.window >= 0) plan.choice.window = size.window;
+    if (size.reduce_workers != 0) plan.choice.reduce_workers = size.reduce_workers;
+    plan.choice.is_fused = size.is_fused;
+    return plan;
+  }
+  static VirtualClusterSize cluster_size(const ReductionSize& size, Epoch first) {
+    VirtualClusterSize cluster{.widths = widths_of(size), .max_chunks = 512, .first = first};
+    const TopologyTables topology = TopologyTables::from_layout(cluster.widths);
+    PlanContext context{.topology = topology.view(), .me = Rank{0}, .arena = {}, .machine = {}};
+    context.arena.flags = {.ranks = topology.view().ranks, .max_chunks = cluster.max_chunks};
+    context.arena.half_stride_bytes = int64_t{1} << 40;
+    const gemm_rs::FusedPlan plan = plan_of(size, 0, context);
+    // The real context may choose other chunks.
+    cluster.half_bytes = 2 * gemm_rs::layout_of(problem_of(size, 0), plan.choice, context).end + (int64_t{1} << 20);
+    cluster.network = {.personality = size.personality, .latency = std::chrono::microseconds(5), .seed = first};
+    return cluster;
+  }
+
+  int64_t row_begin(int32_t r) const {
+    int64_t begin = 0;
+    for (int32_t before = 0; before < r; ++before) begin += own_rows(before);
+    return begin;
+  }
+  int64_t depth(int32_t r) const { return problem_of(size_, r).k; }
+  template <class T>
+  static void upload(const DeviceBuffer<T>& to, const std::vector<T>& from) {
+    check_cuda(cudaMemcpy(to.data(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "uploading");
+  }
+  static float residual_at(int64_t row, int64_t c) { return static_cast<float>((row * 3 + c * 5) % 17 - 8) / 4; }
+
+  void add_rank(int32_t r, uint64_t timeout_ns) {
+    cluster_.use(r);
+    const PlanContext context = cluster_.context(r);
+    const int64_t k = depth(r), n = size_.n, rows = own_rows(r);
+    const int64_t b_rows = size_.is_b_n_major ? k : n, b_cols = size_.is_b_n_major ? n : k, pitch = padded(b_cols) + 8;
+    const auto count = [](int64_t elements) { return std::max<int64_t>(1, elements); };
+    ranks_.push_back(std::make_unique<PerRank>(
+        PerRank{gemm_rs::FusedKernel(problem_of(size_, r), plan_of(size_, r, context), context,
+                                     cluster_.rank(r, timeout_ns), size_.is_b_n_major),
+                DeviceBuffer<uint16_t>(count(total_rows() * padded(k))),
+                DeviceBuffer<uint16_t>(count(b_rows * pitch)),
+                DeviceBuffer<uint8_t>((rows + kGuardRows) * out_pitch() * size_bytes(size_.out)),
+                DeviceBuffer<float>(count(n)),
+                DeviceBuffer<float>(count(rows * n)),
+                {}}));
+    PerRank& rank = *ranks_.back();
+    std::vector<uint16_t> b(static_cast<size_t>(rank.b.count()), kPoisonBits);
+    for (int64_t i = 0; i < k; ++i) {
+      for (int64_t c = 0; c < n; ++c) {
+        b[static_cast<size_t>(size_.is_b_n_major ? i * pitch + c : c * pitch + i)] =
+            bits_of(coded_b(r, 0, i, c), size_.type);
+      }
+    }
+    upload(rank.b, b);
+    rank.operands.a = {rank.a.data(), total_rows(), k, padded(k) * 2, size_.type};
+    rank.operands.b = {rank.b.data(), b_rows, b_cols, pitch * 2, size_.type};
+    rank.operands.out = {rank.out.data(), rows, n, out_pitch(), 1, size_.out};
+    if (size_.has_bias) add_bias(rank, r);
+    if (size_.has_residual) add_residual(rank, r);
+  }
+  void add_bias(PerRank& rank, int32_t r) {
+    std::vector<float> bias(static_cast<size_t>(size_.n));
+    for (int64_t c = 0; c < size_.n; ++c) bias[static_cast<size_t>(c)] = static_cast<float>(coded_bias(r, 0, c));
+    upload(rank.bias, bias);
+    rank.operands.bias = rank.bias.data();
+  }
+  // Column by column, so that strides count.
+  void add_residual(PerRank& rank, int32_t r) {
+    const int64_t rows = own_rows(r);
+    std::vector<float> residual(static_cast<size_t>(rows * size_.n));
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t c = 0; c < size_.n; ++c) residual[static_cast<size_t>(c * rows + row)] = residual_at(row, c);
+    }
+    upload(rank.residual, residual);
+    rank.operands.residual = MatrixView{rank.residual.data(), rows, size_.n, 1, rows, DataType::fp32};
+  }
+
+  void expect_row(int32_t r, int64_t row, uint32_t* y) const {
+    std::vector<double> partials(static_cast<size_t>(ranks()));
+    std::vector<std::vector<double>> sums;
+    for (int32_t s = 0; s < ranks(); ++s) {
+      std::vector<double> sum(static_cast<size_t>(size_.n));
+      for (int64_t i = 0; i < depth(s); ++i) {
+        const double a = coded_factor(s, row_begin(r) + row, i, salt_);
+        for (int64_t c = 0; c < size_.n; ++c) sum[static_cast<size_t>(c)] += a * coded_b(s, 0, i, c);
+      }
+      sums.push_back(std::move(sum));
+    }
+    for (int64_t c = 0; c < size_.n; ++c) {
+      for (size_t s = 0; s < sums.size(); ++s) partials[s] = sums[s][static_cast<size_t>(c)];
+      auto value = static_cast<float>(reduced(widths_of(size_), partials, wire_types(size_.wire)));
+      if (size_.has_bias) value += static_cast<float>(coded_bias(r, 0, c));
+      if (size_.has_residual) value += residual_at(row, c);
+      if (size_.out == DataType::fp32) {
+        memcpy(y + c, &value, sizeof(value));
+      } else {
+        y[c] = bits_of(value, size_.out);
+      }
+    }
+  }
+
+  int64_t count_wrong_out(int32_t r) const {
+    const std::vector<uint32_t> seen = out(r), right = expected(r);
+    int64_t wrong = 0;
+    for (int64_t row = 0; row < own_rows(r) + kGuardRows; ++row) {
+      for (int64_t c = 0; c < out_pitch(); ++c) {
+        const uint32_t got = seen[static_cast<size_t>(row * out_pitch() + c)];
+        const bool is_result = row < own_rows(r) && c < size_.n;
+        const uint32_t expected = is_result ? right[static_cast<size_t>(row * size_.n + c)] : poison();
+        if (got != expected && wrong++ < 3) {
+          std::printf("  rank %d out [%lld, %lld] is %08x, not %08x\n", r, static_cast<long long>(row),
+                      static_cast<long long>(c), got, expected);
+        }
+      }
+    }
+    return wrong;
+  }
+
+  ReductionSize size_;
+  VirtualCluster cluster_;
+  std::vector<std::unique_ptr<PerRank>> ranks_;
+  int64_t salt_ = 0;
+};
+
+}  // namespace tilewire
