@@ -13,6 +13,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import tilewire
 from tilewire.gpu.driver import KERNEL_CAPABILITY, KERNEL_GPUS, NEEDS_CUDA, NoDriver, driver_version, gpus
@@ -143,11 +144,30 @@ def check_efa() -> Check:
     return _library("libefa", "libefa.so.1; no transport uses it yet", cost, advice)
 
 
-def check_rdma_devices() -> Check:
-    folder = "/sys/class/infiniband"
-    devices = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    if devices:
-        return Check("RDMA devices", OK, ", ".join(devices))
+def _first_line(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8").strip().partition("\n")[0]
+    except OSError as error:
+        return f"{path.name}: {error.strerror}"
+
+
+def rdma_ports(folder: Path) -> list[str]:
+    """Every port as the kernel describes it: "mlx5_0:1 ACTIVE, Ethernet, 100 Gb/sec (4X EDR)"."""
+
+    def describe(port: Path) -> str:
+        state = _first_line(port / "state").partition(": ")[2] or "in no known state"  # "4: ACTIVE"
+        name = f"{port.parent.parent.name}:{port.name}"
+        return f"{name} {state}, {_first_line(port / 'link_layer')}, {_first_line(port / 'rate')}"
+
+    return [describe(port) for port in sorted(folder.glob("*/ports/*"))]
+
+
+def check_rdma_devices(folder: str = "/sys/class/infiniband") -> Check:
+    ports = rdma_ports(Path(folder))
+    if any(" ACTIVE, " in port for port in ports):
+        return Check("RDMA devices", OK, "; ".join(ports))
+    if ports:
+        return Check("RDMA devices", OFF, "; ".join(ports), NO_RDMA, "look at cables, switch and `rdma link`")
     return Check("RDMA devices", OFF, f"none in {folder}", NO_RDMA, "on a machine with an adapter: load its driver")
 
 

@@ -126,6 +126,7 @@ const TransportKind& Session::choose_transport(SteadyTime deadline) {
   const std::vector<Bytes> all =
       control_->allgather({.kind = "transports"}, pack_obstacles(transport_obstacles(options_, place)), deadline);
   std::vector<std::vector<std::string>> by_rank;
+  by_rank.reserve(all.size());
   for (const Bytes& bytes : all) by_rank.push_back(unpack_obstacles(bytes));
   return agree_on_transport(options_, by_rank);
 }

@@ -276,6 +276,27 @@ def test_doctor_says_what_a_lack_of_verbs_costs(monkeypatch: pytest.MonkeyPatch)
     assert doctor.check_verbs().state == doctor.OK
 
 
+def test_doctor_describes_each_rdma_port_and_takes_none_that_is_down(tmp_path: Path) -> None:
+    def add_port(device: str, state: str) -> None:
+        port = tmp_path / device / "ports" / "1"
+        port.mkdir(parents=True)
+        (port / "state").write_text(f"{state}\n")
+        (port / "link_layer").write_text("Ethernet\n")
+        (port / "rate").write_text("100 Gb/sec (4X EDR)\n")
+
+    assert doctor.check_rdma_devices(str(tmp_path / "none")).detail.startswith("none in")
+    add_port("mlx5_0", "1: DOWN")
+    check = doctor.check_rdma_devices(str(tmp_path))
+    assert (check.state, check.detail) == (doctor.OFF, "mlx5_0:1 DOWN, Ethernet, 100 Gb/sec (4X EDR)")
+    assert "the transport rc" in check.cost and "rdma link" in check.advice
+    add_port("mlx5_1", "4: ACTIVE")
+    check = doctor.check_rdma_devices(str(tmp_path))
+    assert check.state == doctor.OK and "mlx5_0:1 DOWN" in check.detail and "mlx5_1:1 ACTIVE" in check.detail
+    (tmp_path / "mlx5_1" / "ports" / "1" / "state").unlink()
+    check = doctor.check_rdma_devices(str(tmp_path))
+    assert check.state == doctor.OFF and "mlx5_1:1 No such file" in check.detail
+
+
 def test_doctor_says_what_a_gpu_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_driver() -> Any:
         raise NoDriver("libcuda.so.1: cannot open shared object file")

@@ -66,6 +66,7 @@ void describe(const Verbs& verbs, const RcOptions& options, const std::string& d
     return;
   }
   std::vector<GidRow> table;
+  table.reserve(static_cast<size_t>(std::max(0, port.attr.gid_tbl_len)));
   for (int32_t i = 0; i < port.attr.gid_tbl_len; ++i) table.push_back(read_gid(verbs, port, device, i));
   if (port.is_ethernet()) {
     port.gid = choose_gid(table, options.gid_index);

@@ -27,7 +27,7 @@ uint32_t random_psn() {
 
 // What the side `from` writes as its probe to the side `to`.
 std::byte probe_byte(size_t i, uint32_t from_number, uint32_t to_number) {
-  return static_cast<std::byte>(1 + (i * 31 + from_number * 7 + to_number * 13) % 255);
+  return static_cast<std::byte>(1 + (i * 31 + uint64_t{from_number} * 7 + uint64_t{to_number} * 13) % 255);
 }
 
 }  // namespace

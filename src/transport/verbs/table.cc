@@ -55,7 +55,7 @@ Verbs load(const std::string& library) {
     return qp->context->ops.post_recv(qp, wr, bad);
   };
   verbs.poll_cq = [](abi::Cq* cq, int most, abi::Wc* wc) { return cq->context->ops.poll_cq(cq, most, wc); };
-  loaded.release();  // providers start threads and keep state: it is never unloaded
+  static_cast<void>(loaded.release());  // providers start threads and keep state: it is never unloaded
   return verbs;
 }
 
