@@ -18,7 +18,13 @@ TILEWIRE_DEVICE uint64_t load_acquire_sys(const uint64_t* word) {
   return value;
 }
 
-// For words that are data themselves and order nothing, such as an abort word.
+// For words that are data themselves and order nothing, such as an abort word, or with a fence behind.
+TILEWIRE_DEVICE uint64_t load_relaxed_gpu(const uint64_t* word) {
+  uint64_t value;
+  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+}
+
 TILEWIRE_DEVICE uint64_t load_relaxed_sys(const uint64_t* word) {
   uint64_t value;
   asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
@@ -31,6 +37,10 @@ TILEWIRE_DEVICE void store_release_gpu(uint64_t* word, uint64_t value) {
 
 TILEWIRE_DEVICE void store_release_sys(uint64_t* word, uint64_t value) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
+}
+
+TILEWIRE_DEVICE void store_relaxed_sys(uint64_t* word, uint64_t value) {
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
 // Raises the word to `value` if it is lower; orders as a release store does.
@@ -53,6 +63,9 @@ TILEWIRE_DEVICE void store_pair_relaxed_sys(uint64_t* pair, uint64_t first, uint
 
 // What this thread wrote or acquired before comes before its stores after, for every observer.
 TILEWIRE_DEVICE void fence_sys() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+
+// The same for observers on this GPU.
+TILEWIRE_DEVICE void fence_gpu() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
 // In every thread that wrote shared memory the copy engine or a tensor core reads next, before the barrier.
 TILEWIRE_DEVICE void fence_async_shared() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

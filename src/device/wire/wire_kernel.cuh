@@ -1,11 +1,19 @@
 // The emulated wire: one CTA for each rank's ring, which moves what the ring says until it is told to stop and the ring
-// is empty. It goes on where it left. One warp fetches entries, many at a time since each look at them takes a while;
-// data goes through shared memory by the copy engine, one thread loading and one storing.
+// is empty. It goes on where it left.
+//
+//   fetcher     a warp: entries from the ring, many at a time, since each look at host memory takes a while
+//   copiers     a thread each: pieces of data, dealt out in turn, through shared memory by the copy engine. Many are under
+//               way, for beside ranks that compute a copy takes long
+//   publisher   a thread: values, in the order of the ring, when all data before them is where it belongs
+//   teller      a thread: tells the host what has landed
 #pragma once
 
-#include "device/comm/copy_ring.cuh"
+#include "device/ptx/cluster.cuh"
+#include "device/ptx/mbarrier.cuh"
+#include "device/ptx/tma.cuh"
 #include "device/sync/wait.cuh"
 #include "device/wire/wire.cuh"
+#include "device/wire/wire_inbox.cuh"
 
 namespace tilewire {
 
@@ -15,83 +23,45 @@ struct WireParameters {
   int32_t ranks;
 };
 
-// The entries that have been fetched and not yet been stored, in shared memory.
-class WireInbox {
- public:
-  static constexpr uint32_t kSlots = 64;
-  static constexpr int32_t kSharedBytes = static_cast<int32_t>(kSlots * sizeof(WireEntry)) + 16;
-
-  TILEWIRE_DEVICE explicit WireInbox(void* base) : inbox_(static_cast<volatile Memory*>(base)) {}
-  TILEWIRE_DEVICE void init(uint64_t entries) const {
-    inbox_->fetched = static_cast<uint32_t>(entries);
-    inbox_->stored = static_cast<uint32_t>(entries);
-    inbox_->has_ended = 0;
-  }
-
-  // The fetching warp, which is at entry `fetched`.
-  TILEWIRE_DEVICE uint32_t room(uint64_t fetched) const {
-    return kSlots - (static_cast<uint32_t>(fetched) - inbox_->stored);
-  }
-  TILEWIRE_DEVICE void put(uint64_t number, const WireEntry& entry) const {
-    for (int32_t i = 0; i < 4; ++i) inbox_->entries[number % kSlots][i] = entry.words[i];
-  }
-  TILEWIRE_DEVICE void set_fetched(uint64_t entries) const {
-    __threadfence_block();
-    inbox_->fetched = static_cast<uint32_t>(entries);
-  }
-  TILEWIRE_DEVICE void end() const { inbox_->has_ended = 1; }
-  TILEWIRE_DEVICE bool has_ended() const { return inbox_->has_ended != 0; }
-
-  // The others. False: entry `number` will not come.
-  TILEWIRE_DEVICE bool wait(uint64_t number) const {
-    while (is_last(number)) {
-      if (inbox_->has_ended != 0) return !is_last(number);
-    }
-    __threadfence_block();
-    return true;
-  }
-  // None is known behind the first `number`.
-  TILEWIRE_DEVICE bool is_last(uint64_t number) const { return inbox_->fetched == static_cast<uint32_t>(number); }
-  TILEWIRE_DEVICE WireMove get(uint64_t number) const {
-    WireEntry entry;
-    for (int32_t i = 0; i < 4; ++i) entry.words[i] = inbox_->entries[number % kSlots][i];
-    return unpack(entry);
-  }
-  TILEWIRE_DEVICE void set_stored(uint64_t entries) const { inbox_->stored = static_cast<uint32_t>(entries); }
-
- private:
-  struct Memory {
-    uint64_t entries[kSlots][4];
-    uint32_t fetched, stored, has_ended;
-  };
-  volatile Memory* inbox_;
-};
+constexpr uint32_t kWirePieceBytes = 16384;
+constexpr int kWireThreads = 32 * (static_cast<int>(WireInbox::kCopiers) + 3);
+constexpr int kWireBarrierOffset = static_cast<int>(WireInbox::kCopiers * kWirePieceBytes);
+constexpr int kWireInboxOffset = kWireBarrierOffset + 8 * static_cast<int>(WireInbox::kCopiers);
+constexpr int kWireSharedBytes = kWireInboxOffset + static_cast<int>(sizeof(WireInbox::Memory));
 
 // Looks at host memory slow whatever the GPU does meanwhile: all lanes of four rings without a pause cost a GEMM beside
 // them 8 %. So one lane looks until something is there, and not often.
 constexpr uint32_t kFetchPauseNs = 2000;
 constexpr uint32_t kFetchLanes = 8;
+constexpr uint32_t kPublishPauseNs = 50, kTellPauseNs = 250;
 
+TILEWIRE_DEVICE uint32_t pieces_of(const WireMove& move) {
+  const uint64_t bytes = move.is_value ? 0 : uint64_t{move.units} * kWireUnitBytes;
+  return static_cast<uint32_t>((bytes + kWirePieceBytes - 1) / kWirePieceBytes);
+}
+
+// Of an entry that is there all words say so, whichever is seen first.
 TILEWIRE_DEVICE WireEntry look_at_entry(const WireEntry& entry) {
   WireEntry seen;
-  seen.words[3] = ptx::load_acquire_sys(&entry.words[3]);  // it was written last
   for (int32_t i = 0; i < 3; ++i) seen.words[i] = ptx::load_relaxed_sys(&entry.words[i]);
+  seen.words[3] = ptx::load_acquire_sys(&entry.words[3]);
   return seen;
 }
 
-// By a whole warp, a lane an entry. How many of the next ones are there and have been put into the inbox.
-TILEWIRE_DEVICE uint32_t fetch_next(const WireRing& ring, const WireInbox& inbox, uint64_t fetched) {
-  const uint32_t lane = threadIdx.x % 32;
+// By a whole warp, a lane an entry. How many of the next ones are there and have been put into the inbox. `is_busy`: there
+// were some the last time.
+TILEWIRE_DEVICE uint32_t fetch_next(const WireRing& ring, const WireInbox& inbox, uint64_t fetched, bool is_busy) {
+  const uint32_t lane = threadIdx.x % 32, room = inbox.room(fetched);
   const uint64_t number = fetched + lane;
   WireEntry seen{};
   bool fits = false;
   const auto look = [&] {
     seen = look_at_entry(ring.entry(number));
-    fits = lane < inbox.room(fetched) && is_there(seen, ring.lap_bit(number));
+    fits = lane < room && is_there(seen, ring.lap_bit(number));
   };
-  if (lane == 0) look();
+  if (lane == 0 || (is_busy && lane < kFetchLanes)) look();
   if (!__any_sync(0xffffffff, fits)) return 0;
-  if (lane > 0 && lane < kFetchLanes) look();
+  if (!is_busy && lane > 0 && lane < kFetchLanes) look();
   const auto count = static_cast<uint32_t>(__ffs(static_cast<int32_t>(~__ballot_sync(0xffffffff, fits))) - 1);
   if (lane < count) inbox.put(number, seen);
   __syncwarp();
@@ -99,96 +69,105 @@ TILEWIRE_DEVICE uint32_t fetch_next(const WireRing& ring, const WireInbox& inbox
 }
 
 // By a whole warp, until the wire is stopped and nothing is left.
-TILEWIRE_DEVICE void fetch_entries(const WireRing& ring, const WireInbox& inbox) {
+TILEWIRE_DEVICE void fetch_entries(const WireRing& ring, const WireInbox& inbox, uint64_t fetched) {
   constexpr uint32_t kPollsPerLook = 8;
-  uint64_t fetched = ring.header->landed;
+  bool is_busy = false;
   for (uint32_t polls = 1;; ++polls) {
-    const uint32_t count = fetch_next(ring, inbox, fetched);
+    const uint32_t count = fetch_next(ring, inbox, fetched, is_busy);
     fetched += count;
     if (threadIdx.x % 32 == 0 && count > 0) inbox.set_fetched(fetched);
-    if (count > 0) continue;
+    is_busy = count > 0;
+    if (is_busy) continue;
     if (polls % kPollsPerLook == 0 && __any_sync(0xffffffff, ptx::load_relaxed_sys(&ring.header->stop) != 0)) break;
     __nanosleep(kFetchPauseNs);
   }
   if (threadIdx.x % 32 == 0) inbox.end();
 }
 
-// The moves of a ring as a walk of the copy ring. `kStores`: the storing side, which also writes values and says what
-// has landed.
-template <bool kStores>
-class WireWalk {
+// One thread's place to copy pieces through.
+class PieceCopier {
  public:
-  TILEWIRE_DEVICE WireWalk(const WireParameters& p, int32_t rank, const WireInbox& inbox)
-      : p_(p),
-        inbox_(inbox),
-        landed_(&p.rings[rank].header->landed),
-        own_(p.arenas[rank]),
-        read_(*landed_),
-        told_(read_) {}
+  TILEWIRE_DEVICE PieceCopier(uint32_t memory, uint32_t copier)
+      : stage_(memory + copier * kWirePieceBytes), full_(memory + kWireBarrierOffset + 8 * copier) {}
 
-  TILEWIRE_DEVICE bool next(CopyPiece& piece) {
-    while (left_bytes_ == 0) {
-      if (kStores && told_ != read_) await_more();
-      if (!inbox_.wait(read_)) return false;
-      begin_move();
-    }
-    const uint32_t bytes =
-        static_cast<uint32_t>(left_bytes_ < CopyRing::kPieceBytes ? left_bytes_ : CopyRing::kPieceBytes);
-    left_bytes_ -= bytes;
-    piece = {own_ + move_.src_offset + done_bytes_, p_.arenas[move_.peer.value] + move_.dst_offset + done_bytes_, bytes,
-             left_bytes_ == 0};
-    done_bytes_ += bytes;
-    return true;
+  // By one thread, before a barrier of all.
+  TILEWIRE_DEVICE void init() const {
+    ptx::mbarrier_init(full_, 1);
+    ptx::fence_mbarrier_init();
   }
-  TILEWIRE_DEVICE void finish() {
-    inbox_.set_stored(read_);
-    if (read_ - told_ >= kMovesPerWord) tell_landed();
+  // Returns when the piece is where it belongs.
+  TILEWIRE_DEVICE void copy(const std::byte* from, std::byte* to, uint32_t bytes) {
+    ptx::mbarrier_arrive_expect(full_, bytes);
+    ptx::fence_async_global();
+    ptx::bulk_load(stage_, from, bytes, full_);
+    while (!ptx::mbarrier_try_wait(full_, parity_)) {
+    }
+    parity_ ^= 1;
+    ptx::bulk_store(to, stage_, bytes);
+    ptx::bulk_commit();
+    ptx::bulk_wait<0>();
   }
 
  private:
-  // The host is told of several moves at once while they follow each other closely: each word costs a fence.
-  static constexpr uint32_t kMovesPerWord = 8;
-  static constexpr uint64_t kPatienceNs = 3000;
-
-  TILEWIRE_DEVICE void tell_landed() {
-    publish(landed_, read_);
-    told_ = read_;
-  }
-  TILEWIRE_DEVICE void await_more() {
-    const uint64_t begin_ns = ptx::global_timer_ns();
-    while (inbox_.is_last(read_)) {
-      if (!inbox_.has_ended() && ptx::global_timer_ns() - begin_ns < kPatienceNs) continue;
-      tell_landed();
-      return;
-    }
-  }
-
-  TILEWIRE_DEVICE void begin_move() {
-    move_ = inbox_.get(read_++);
-    left_bytes_ = move_.is_value ? 0 : int64_t{move_.units} * kWireUnitBytes;
-    done_bytes_ = 0;
-    if constexpr (kStores) {
-      if (move_.is_value) {
-        publish(reinterpret_cast<uint64_t*>(p_.arenas[move_.peer.value] + move_.dst_offset), move_.value);
-      }
-      if (left_bytes_ == 0) finish();
-    } else {
-      ptx::fence_async_global();
-    }
-  }
-
-  const WireParameters& p_;
-  const WireInbox& inbox_;
-  uint64_t* landed_;
-  std::byte* own_;
-  WireMove move_;
-  uint64_t read_;
-  uint64_t told_;  // moves that the host knows of
-  int64_t left_bytes_ = 0, done_bytes_ = 0;
+  uint32_t stage_, full_;
+  uint32_t parity_ = 0;
 };
 
-constexpr int kWireThreads = 96;
-constexpr int kWireSharedBytes = CopyRing::kSharedBytes + WireInbox::kSharedBytes;
+// By one thread: of all pieces in the order of the ring every kCopiers-th one.
+TILEWIRE_DEVICE void copy_pieces(const WireParameters& p, int32_t rank, const WireInbox& inbox, PieceCopier copier,
+                                 uint32_t me, uint64_t number) {
+  uint32_t turns = me;  // pieces of others until the next own one
+  for (; inbox.wait(number); ++number) {
+    const WireMove move = inbox.get(number);
+    const uint32_t pieces = pieces_of(move);
+    for (; turns < pieces; turns += WireInbox::kCopiers) {
+      const uint64_t at = uint64_t{turns} * kWirePieceBytes, left = uint64_t{move.units} * kWireUnitBytes - at;
+      copier.copy(p.arenas[rank] + move.src_offset + at, p.arenas[move.peer.value] + move.dst_offset + at,
+                  left < kWirePieceBytes ? static_cast<uint32_t>(left) : kWirePieceBytes);
+      inbox.add_copied(number);
+    }
+    turns -= pieces;
+    inbox.pass(me, number);
+  }
+}
+
+// By one thread. One fence is for all that is there by then.
+TILEWIRE_DEVICE void publish_values(const WireParameters& p, const WireInbox& inbox, uint64_t stored) {
+  while (inbox.wait(stored)) {
+    uint64_t end = stored;
+    while (inbox.has(end) && inbox.is_copied(end, pieces_of(inbox.get(end)))) ++end;
+    if (end == stored) {
+      __nanosleep(kPublishPauseNs);
+      continue;
+    }
+    ptx::fence_sys();
+    for (; stored != end; ++stored) {
+      const WireMove move = inbox.get(stored);
+      inbox.clear_copied(stored);
+      if (!move.is_value) continue;
+      ptx::store_relaxed_sys(reinterpret_cast<uint64_t*>(p.arenas[move.peer.value] + move.dst_offset), move.value);
+    }
+    inbox.set_stored(stored);
+  }
+  inbox.set_over();
+}
+
+// By one thread, until all is stored. Of several moves at once while they follow each other closely, for each word costs
+// a fence.
+TILEWIRE_DEVICE void tell_landed(const WireRing& ring, const WireInbox& inbox, uint64_t told) {
+  constexpr uint32_t kMovesPerWord = 8;
+  constexpr uint64_t kPatienceNs = 3000;
+  uint64_t begin_ns = ptx::global_timer_ns();
+  for (;;) {
+    const bool is_over = inbox.is_over();
+    const uint32_t more = inbox.stored_behind(told);
+    const bool is_due = more >= kMovesPerWord || is_over || ptx::global_timer_ns() - begin_ns > kPatienceNs;
+    if (more > 0 && is_due) publish(&ring.header->landed, told += more);
+    if (more == 0 || is_due) begin_ns = ptx::global_timer_ns();
+    if (is_over) return;
+    __nanosleep(kTellPauseNs);
+  }
+}
 
 // CTAs come in pairs, as those of the computing kernels do: a lone one would leave an SM that no pair can have. The one
 // without a ring stays as long as the others do.
@@ -199,16 +178,24 @@ __global__ void __launch_bounds__(kWireThreads, 1) wire_kernel(const __grid_cons
     while (ptx::load_relaxed_sys(&p.rings[0].header->stop) == 0) __nanosleep(10000);
     return;
   }
-  const CopyRing ring(memory);
-  const WireInbox inbox(memory + CopyRing::kSharedBytes);
-  if (threadIdx.x == 0) {
-    ring.init();
-    inbox.init(p.rings[rank].header->landed);
-  }
+  const uint32_t warp = threadIdx.x / 32;
+  const bool is_first = threadIdx.x % 32 == 0;
+  const WireRing& ring = p.rings[rank];
+  const uint64_t first = ring.header->landed;
+  const WireInbox inbox(memory + kWireInboxOffset);
+  const PieceCopier copier(ptx::shared_address(memory), warp);
+  if (threadIdx.x == 0) inbox.init(first);
+  if (warp < WireInbox::kCopiers && is_first) copier.init();
   __syncthreads();
-  if (threadIdx.x == 0) ring.load(WireWalk<false>(p, rank, inbox));
-  if (threadIdx.x == 32) ring.store(WireWalk<true>(p, rank, inbox));
-  if (threadIdx.x / 32 == 2) fetch_entries(p.rings[rank], inbox);
+  if (warp < WireInbox::kCopiers) {
+    if (is_first) copy_pieces(p, rank, inbox, copier, warp, first);
+  } else if (warp == WireInbox::kCopiers) {
+    fetch_entries(ring, inbox, first);
+  } else if (warp == WireInbox::kCopiers + 1) {
+    if (is_first) publish_values(p, inbox, first);
+  } else {
+    if (is_first) tell_landed(ring, inbox, first);
+  }
 }
 
 }  // namespace tilewire
