@@ -53,9 +53,15 @@ class CallGate {
   // Until the first `ctas` CTAs of this rank have finished.
   // That is as good as the waits of their roles, which begin later and say more of what is missing: theirs end first.
   TILEWIRE_DEVICE bool pass_finished(int32_t ctas) {
-    for (int32_t cta = static_cast<int32_t>(threadIdx.x % 32); cta < ctas; cta += 32) {
-      waiter_.wait(space_.view().finished + cta, kFinishedWord + cta, space_.epoch(), 2);
+    // A lane looks at several words at once, for each look takes as long as all.
+    for (int32_t first = static_cast<int32_t>(threadIdx.x % 32); first < ctas; first += 32 * kLooksAtOnce) {
+      while (!waiter_.has_given_up()) {
+        const int32_t missing = first_unfinished(first, ctas);
+        if (missing < 0) break;
+        waiter_.wait(space_.view().finished + missing, kFinishedWord + missing, space_.epoch(), 2);
+      }
     }
+    ptx::fence_gpu();
     return all_here(waiter_);
   }
 
@@ -63,6 +69,18 @@ class CallGate {
   TILEWIRE_DEVICE Waiter& waiter() { return waiter_; }
 
  private:
+  static constexpr int32_t kLooksAtOnce = 5;
+
+  // Of CTAs first, first + 32, ... below `ctas`, kLooksAtOnce of them: one that has not finished, or -1.
+  TILEWIRE_DEVICE int32_t first_unfinished(int32_t first, int32_t ctas) const {
+    int32_t missing = -1;
+#pragma unroll
+    for (int32_t i = 0; i < kLooksAtOnce; ++i) {
+      const int32_t cta = first + 32 * i;
+      if (cta < ctas && ptx::load_relaxed_gpu(space_.view().finished + cta) < space_.epoch()) missing = cta;
+    }
+    return missing;
+  }
   TILEWIRE_DEVICE void pass_word(Need need) {
     const bool is_record = space_.frame().arena.flags.is_begun(need.word);
     if (is_record && has_checked(need.word)) return;

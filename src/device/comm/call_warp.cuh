@@ -100,9 +100,15 @@ TILEWIRE_DEVICE void run_call(const CallSpace& space, const DrainRole& drain, in
     write_records(space);
   }
   __syncwarp();
+  DoneRole done(space.frame());
+  // What done needs is looked at beside the tiles: some of it lies in host memory.
+  const auto has_all_of_done = [&] {
+    CallWork first;
+    return !done.next(first) || gate.pass(done, first);
+  };
   const bool is_over = run_signals(space, gate, BeginRole(space.frame()), post) &&
-                       run_signals(space, gate, drain, [](const auto&) {}) && gate.pass_finished(ctas) &&
-                       run_signals(space, gate, DoneRole(space.frame()), post) &&
+                       run_signals(space, gate, drain, [](const auto&) {}) && has_all_of_done() &&
+                       gate.pass_finished(ctas) && run_signals(space, gate, done, post) &&
                        run_signals(space, gate, AwaitRole(space.frame(), also_sent), [](const CallWork&) {});
   if (!is_leader) return;
   if (is_over) {
