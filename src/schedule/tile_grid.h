@@ -15,7 +15,7 @@ namespace tilewire {
 struct TileGrid {
   int64_t rows = 0;
   int32_t tile_rows = 1;
-  int32_t row_blocks = 0;   // div_up(rows, tile_rows), summed over the ranges
+  int32_t row_blocks = 0;   // div_up(rows, tile_rows), summed over the ranges; those behind the last row are empty
   int32_t col_blocks = 0;   // over all weights, plus one where the gathered rows are wanted too
   int32_t raster_rows = 1;  // row blocks that are walked together, column by column, so that weights stay in cache
   int32_t ranges = 0;       // 0: all rows together
@@ -36,7 +36,7 @@ struct TileGrid {
       row_block -= block_begin[r];
     }
     const int64_t begin = first + int64_t{row_block} * tile_rows, end = begin + tile_rows;
-    return {begin, end < limit ? end : limit};
+    return {begin < limit ? begin : limit, end < limit ? end : limit};
   }
 
   struct Position {
@@ -45,12 +45,27 @@ struct TileGrid {
   };
   // The t-th tile of the walk: groups of raster_rows row steps, inside a group column by column.
   TILEWIRE_HD constexpr Position position(int64_t t) const {
-    const int64_t group_tiles = int64_t{raster_rows} * col_blocks;
-    const int32_t group = static_cast<int32_t>(t / group_tiles);
-    const int64_t in_group = t - group * group_tiles;
-    const int32_t first = group * raster_rows;
-    const int32_t height = row_blocks - first < raster_rows ? row_blocks - first : raster_rows;
-    return {first + static_cast<int32_t>(in_group % height), static_cast<int32_t>(in_group / height)};
+#if defined(__CUDA_ARCH__)
+    // Each thread of a kernel comes by here, and 64 bits take a hundred instructions to divide. As many tiles as do not
+    // fit into 32 bits no GPU has memory for.
+    uint32_t columns = static_cast<uint32_t>(col_blocks);
+    asm volatile("" : "+r"(columns));  // or what divisions need is kept in registers from tile to tile
+    return position_in(static_cast<uint32_t>(t), columns);
+#else
+    return position_in(t, int64_t{col_blocks});
+#endif
+  }
+
+ private:
+  template <class Number>
+  TILEWIRE_HD constexpr Position position_in(Number tile, Number columns) const {
+    const int32_t together = raster_rows < row_blocks ? raster_rows : row_blocks;
+    const Number group_tiles = static_cast<Number>(together) * columns;
+    const Number group = tile / group_tiles, in_group = tile - group * group_tiles;
+    const int32_t first = static_cast<int32_t>(group) * together;
+    const int32_t height = row_blocks - first < together ? row_blocks - first : together;
+    const Number col = in_group / static_cast<Number>(height);
+    return {first + static_cast<int32_t>(in_group - col * static_cast<Number>(height)), static_cast<int32_t>(col)};
   }
 };
 

@@ -71,7 +71,7 @@ struct AgGemmTraits {
 using Bench = FusedBench<AgGemmTraits>;
 
 struct Split {
-  int32_t push_ctas, raster_rows;
+  int32_t push_ctas, raster_works;  // of clusters
   bool own_in_place = true;
   uint32_t pace_clocks = 0;
 };
@@ -81,14 +81,15 @@ BenchRow against_cublas(const BenchSize& size, int32_t ranks, const Split& split
   constexpr int64_t kChunkBytes = 32768;  // of what warps beside the tiles copy
   Bench bench(size, {ranks});
   ag_gemm::FusedPlan plan = ag_gemm::make_fused_plan(bench.problem(), bench.context(), split.push_ctas).choice;
-  plan.choice.raster_rows = split.raster_rows;
+  plan.choice.raster_rows = split.raster_works * ag_gemm::form_of(plan.choice)->cluster_row_tiles;
   plan.choice.chunk_rows = split.push_ctas > 0 ? 128 : std::max<int64_t>(1, kChunkBytes / (2 * size.depth));
   plan.own_in_place = split.own_in_place;
   plan.pace_clocks = split.pace_clocks;
   const Comparison found = compare_in_turns(kTurns, bench.cublas(), bench.fused(plan));
   bench.check();
   const std::string shape = size.text() + ranks_text({ranks}) + ", push " + std::to_string(split.push_ctas) +
-                            ", raster " + std::to_string(split.raster_rows) + (split.own_in_place ? "" : ", own copy") +
+                            ", raster " + std::to_string(split.raster_works) +
+                            (split.own_in_place ? "" : ", own copy") +
                             (split.pace_clocks > 0 ? ", pace " + std::to_string(split.pace_clocks) : "");
   return {shape, ag_gemm::form_of(plan.choice)->name, found};
 }
@@ -98,19 +99,19 @@ void calibrate(const BenchSize& size, Rows& rows) {
     Bench bench(size, {2, 2});
     ag_gemm::FusedPlan plan = ag_gemm::make_fused_plan(bench.problem(), bench.context()).choice;
     for (const FormNumbers& form : ag_gemm::kFusedForms) {
-      for (const int32_t raster_rows : {1, 2, 8}) {
-        if (chunk_bytes != 131072 && (&form != &ag_gemm::kFusedForms[0] || raster_rows > 1)) continue;
+      for (const int32_t raster_works : {1, 2, 8}) {
+        if (chunk_bytes != 131072 && (&form != &ag_gemm::kFusedForms[0] || raster_works > 1)) continue;
         plan.choice.chunk_rows = std::max<int64_t>(1, chunk_bytes / (2 * size.depth));
-        plan.choice.tile_rows = form.work_rows();
-        plan.choice.tile_cols = form.work_cols();
-        plan.choice.workers = bench.context().workers / form.cluster_ctas();
-        plan.choice.raster_rows = raster_rows;
+        plan.choice.tile_rows = form.rows;
+        plan.choice.tile_cols = form.cols;
+        plan.choice.workers = bench.context().workers / form.cluster_ctas() * form.cluster_ctas();
+        plan.choice.raster_rows = raster_works * form.cluster_row_tiles;
         plan.choice.is_fused = true;
         const double predicted_us = ag_gemm::check_fused_plan(plan, bench.problem(), bench.context()).predicted_s * 1e6;
         const Turns turns{.rounds = 3, .block_us = 4000, .least = 3, .most = 20};
         const std::vector<std::vector<double>> us = time_in_turns(turns, {bench.fused(plan)});
         rows.add(
-            {size.text() + ", chunks of " + std::to_string(chunk_bytes) + ", raster " + std::to_string(raster_rows),
+            {size.text() + ", chunks of " + std::to_string(chunk_bytes) + ", raster " + std::to_string(raster_works),
              form.name, compare(us[0], std::vector<double>(us[0].size(), predicted_us))});
       }
     }

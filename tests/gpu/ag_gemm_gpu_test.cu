@@ -74,7 +74,7 @@ void test_trace(int32_t push_ctas) {
     expect(piece != noted.end() && piece->second == times, "each piece of work is noted by who did it");
   };
   const FormNumbers& form = data.kernel(0).form();
-  const int64_t groups = form.cluster_ctas() * (std::string(form.name).starts_with("ping_pong") ? 1 : kComputeGroups);
+  const int64_t groups = std::string(form.name).starts_with("ping_pong") ? 1 : kComputeGroups;
   const int64_t tiles = data.parameters(0).schedule.grid.tiles();
   for (int64_t tile = 0; tile < tiles; ++tile) has(groups, ag_gemm::kComputeRole, -1, tile, TraceLink::none);
   for (int32_t chunk = 0; chunk < 6; ++chunk) {

@@ -199,7 +199,7 @@ class FusedCase {
     if (size_.tile_rows != 0) {
       plan.choice.tile_rows = size_.tile_rows;
       plan.choice.tile_cols = size_.tile_cols;
-      plan.choice.workers = (size_.ctas - (size_.push_ctas > 0 ? size_.push_ctas + 2 : 0)) / 2;
+      plan.choice.workers = size_.ctas - (size_.push_ctas > 0 ? size_.push_ctas + 2 : 0);
     }
     plan.choice.chunk_rows = size_.chunk_rows;
     plan.choice.is_fused = size_.is_fused;

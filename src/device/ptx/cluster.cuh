@@ -22,6 +22,12 @@ TILEWIRE_DEVICE uint32_t map_to_cta(uint32_t address, uint32_t rank) {
 TILEWIRE_DEVICE void store_in_cluster(uint32_t cluster_address, uint32_t value) {
   asm volatile("st.shared::cluster.u32 [%0], %1;" ::"r"(cluster_address), "r"(value) : "memory");
 }
+// The same asynchronously: whoever waits for the barrier, which lies in that CTA too and counts the four bytes, sees it.
+TILEWIRE_DEVICE void store_async_in_cluster(uint32_t cluster_address, uint32_t value, uint32_t cluster_barrier) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(cluster_address),
+               "r"(value), "r"(cluster_barrier)
+               : "memory");
+}
 TILEWIRE_DEVICE void fence_cluster() { asm volatile("fence.acq_rel.cluster;" ::: "memory"); }
 
 TILEWIRE_DEVICE uint32_t load_shared(uint32_t address) {

@@ -48,4 +48,10 @@ TILEWIRE_DEVICE uint64_t global_timer_ns() {
   return now_ns;
 }
 
+// The same value, which the compiler makes anew wherever it is used instead of keeping it in a register.
+TILEWIRE_DEVICE uint32_t made_anew(uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+
 }  // namespace tilewire::ptx

@@ -42,4 +42,17 @@ TILEWIRE_DEVICE bool mbarrier_try_wait(uint32_t barrier, uint32_t parity) {
   return is_over != 0;
 }
 
+// The same for what another CTA of the cluster has written.
+TILEWIRE_DEVICE bool mbarrier_try_wait_cluster(uint32_t barrier, uint32_t parity) {
+  uint32_t is_over;
+  asm volatile(
+      "{ .reg .pred over;\n"
+      "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 over, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, over; }"
+      : "=r"(is_over)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return is_over != 0;
+}
+
 }  // namespace tilewire::ptx

@@ -56,6 +56,9 @@ TILEWIRE_DEVICE uint64_t fetch_add_acq_rel_gpu(uint64_t* counter, uint64_t value
   return before;
 }
 
+// Counts to `last` and begins again at 0: the number before. Orders nothing.
+TILEWIRE_DEVICE uint32_t count_around(uint32_t* counter, uint32_t last) { return atomicInc(counter, last); }
+
 // Two words at once that each say for themselves that they are there; a reader may see them torn. 16-byte aligned.
 TILEWIRE_DEVICE void store_pair_relaxed_sys(uint64_t* pair, uint64_t first, uint64_t second) {
   asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(pair), "l"(first), "l"(second) : "memory");

@@ -95,7 +95,7 @@ TILEWIRE_DEVICE void compute_tiles(const SharedTiles<typename Config::Form>& sha
     ptx::wgmma_wait<0>();
     pipe.release();
     const uint32_t mark = kMayGiveUp ? shared.mark() : 0;
-    const TileOrigin at = shared.origin(w);
+    const TileOrigin at = shared.template origin<Role>(w);
     const auto target = maps.target(w);
     store.stage_addends(epilogue, w, at.col);
     // No loop: its index must be known when registers are given out.

@@ -55,12 +55,23 @@ struct OpenGate {
   static constexpr bool kWaits = false;
 };
 
+// A role whose pieces of work are dealt out while the kernel runs has to be told to (deal.cuh).
+template <class Role>
+concept IsDealt = requires(const Role& role) {
+  role.deal();
+};
+
 template <class Form, class Role, class Gate>
 TILEWIRE_DEVICE void pass_gate(const SharedTiles<Form>& shared, Role role, Gate gate) {
   PermitRing permits(shared.permits());
   const bool is_giver = threadIdx.x % 32 == 0;
-  for (typename Role::Work w; role.next(w);) {
-    permits.wait_room();
+  for (typename Role::Work w;;) {
+    permits.wait_asked();
+    if constexpr (IsDealt<Role>) {
+      if (is_giver) role.deal();
+      __syncwarp();
+    }
+    if (!role.next(w)) return;
     const bool is_here = gate.pass(role, w);
     if (is_giver && !is_here) shared.set_marks();
     if (is_giver) {
@@ -71,18 +82,44 @@ TILEWIRE_DEVICE void pass_gate(const SharedTiles<Form>& shared, Role role, Gate 
   }
 }
 
+// When a loader asks for a work: so many stages before the work's own, some eight microseconds, in which a unit is taken
+// and flags are looked at. No sooner, so that who is late does not take what others could begin at once.
+class AskPlan {
+ public:
+  TILEWIRE_DEVICE explicit AskPlan(int32_t stages_per_tile) {
+    constexpr int32_t kStagesAhead = 20;
+    const int32_t ahead = (kStagesAhead + stages_per_tile - 1) / stages_per_tile;
+    works_ahead_ = ahead < kPermits ? ahead : kPermits;
+    const int32_t step = works_ahead_ * stages_per_tile - kStagesAhead;
+    step_ = step > 0 ? step : 0;
+  }
+  // Before the first work: for those that are asked for at once.
+  TILEWIRE_DEVICE void begin(PermitRing& permits) const {
+    for (int32_t i = 1; i < works_ahead_; ++i) permits.ask();
+  }
+  // In each work, behind stage `step` of it.
+  TILEWIRE_DEVICE void pass(int32_t step, PermitRing& permits) const {
+    if (step == step_) permits.ask();
+  }
+
+ private:
+  int32_t works_ahead_, step_;
+};
+
 template <class Config, bool kWaits, class Maps, class Role>
 TILEWIRE_DEVICE void load_tiles(const SharedTiles<typename Config::Form>& shared, const Maps& maps, Role role,
                                 int32_t stages_per_tile) {
   using Form = typename Config::Form;
   PipelineProducer<Form::kStages> pipe(shared.barriers());
   PermitRing permits(shared.permits());
+  const AskPlan asks(stages_per_tile);
+  if (kWaits) asks.begin(permits);
   for (typename Role::Work w; role.next(w);) {
     if constexpr (kWaits) {
       permits.take();
       ptx::fence_async_global();
     }
-    const TileOrigin at = shared.origin(w);
+    const TileOrigin at = shared.template origin<Role>(w);
     int32_t a_row = at.row;
     const CUtensorMap* a = maps.a_of(w, a_row);
     const CUtensorMap* b = maps.b_of(w);
@@ -91,6 +128,7 @@ TILEWIRE_DEVICE void load_tiles(const SharedTiles<typename Config::Form>& shared
       load_a<Form>(shared, a, slot.stage, slot.full, a_row, step * kStageDepth);
       load_b<Form, Config::kIsBNMajor>(shared, b, slot.stage, slot.full, at.col, step * kStageDepth);
       pipe.commit();
+      if (kWaits) asks.pass(step, permits);
     }
   }
 }

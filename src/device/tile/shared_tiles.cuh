@@ -90,6 +90,12 @@ struct TileMapView {
   }
 };
 
+// A role whose works are tiles of a CTA. CTAs of a cluster that share an operand then have works which do.
+template <class Role>
+concept IsOfCta = requires {
+  requires Role::kIsOfCta;
+};
+
 template <class Form>
 class SharedTiles {
  public:
@@ -131,10 +137,10 @@ class SharedTiles {
   TILEWIRE_DEVICE uint32_t cta() const { return cta_; }  // in the cluster
   TILEWIRE_DEVICE static int32_t worker() { return static_cast<int32_t>(blockIdx.x) / Plan::kClusterCtas; }
 
-  // Where the tile of this CTA begins in a work of its cluster.
-  template <class Work>
-  TILEWIRE_DEVICE TileOrigin origin(const Work& w) const {
-    const int32_t cta = static_cast<int32_t>(cta_);
+  // Where the tile of this CTA begins in a work of its cluster, or (Role::kIsOfCta) of this CTA alone.
+  template <class Role>
+  TILEWIRE_DEVICE TileOrigin origin(const typename Role::Work& w) const {
+    const int32_t cta = IsOfCta<Role> ? 0 : static_cast<int32_t>(cta_);
     return {static_cast<int32_t>(w.rows.begin) + (Plan::kClusterRowTiles > 1 ? cta * Form::kRows : 0),
             static_cast<int32_t>(w.columns.begin) + (Plan::kClusterColTiles > 1 ? cta * Form::kCols : 0)};
   }

@@ -73,7 +73,7 @@ struct PingPong64x128 {
 template <class Base>
 struct WithSpareRoom : Base {
   static constexpr int32_t kBoxCols = 32;
-  static constexpr int32_t kSpareBytes = 8192 + 64;
+  static constexpr int32_t kSpareBytes = 8192 + 256;
 };
 
 // A form whose CTAs have room for a few words beside the tiles.
@@ -128,7 +128,7 @@ struct FormPlan {
   static constexpr int32_t kAddendOffset = kMarkOffset + 16;
   static constexpr int32_t kAddendBytes = Form::kCols * 4;  // of each warpgroup
   static constexpr int32_t kPermitOffset = kAddendOffset + kComputeGroups * kAddendBytes;
-  static constexpr int32_t kPermitBytes = 32;
+  static constexpr int32_t kPermitBytes = 64;
   static constexpr int32_t kSpareOffset = (kPermitOffset + kPermitBytes + 127) / 128 * 128;
   static constexpr int32_t kSharedBytes =
       Form::kSpareBytes > 0 ? kSpareOffset + Form::kSpareBytes : kPermitOffset + kPermitBytes;

@@ -21,6 +21,7 @@ namespace tilewire::ag_gemm {
 namespace {
 
 constexpr int64_t kNothingBytes = 16;
+constexpr size_t kLineWords = 32;  // 128 bytes
 
 constexpr std::array kEntries = {
     FormEntry{kFusedForms[0], fused_cooperative_128x256},
@@ -33,7 +34,7 @@ constexpr std::array kEntries = {
 }
 
 const FormEntry& entry_of(const PlanChoice& choice) {
-  if (const FormEntry* entry = find_form(kEntries, choice.tile_rows, choice.tile_cols)) return *entry;
+  if (const FormNumbers* form = form_of(choice)) return kEntries[static_cast<size_t>(form - kFusedForms.data())];
   refuse("no kernel has tiles of this plan",
          "tile_rows = " + std::to_string(choice.tile_rows) + ", tile_cols = " + std::to_string(choice.tile_cols),
          "those of a form");
@@ -70,6 +71,7 @@ struct FusedKernel::State {
   FusedTables tables;
   DeviceTables device;
   Schedule schedule;  // tables on the device; epoch 0
+  UnitCounter counter;
   CallView call;
   std::byte* zeros = nullptr;  // on the device
   CUtensorMap gathered[2] = {};
@@ -90,6 +92,8 @@ struct FusedKernel::State {
     check_choice(plan.choice, problem, context);
     check_problem(problem, plan);
     kernel = entry->kernel(problem.dtype, is_b_n_major);
+    counter.units = static_cast<uint32_t>(schedule.grid.tiles() / form.cluster_ctas());
+    counter.clusters = static_cast<uint32_t>(schedule.workers / form.cluster_ctas());
     prepare_tile_grid(kernel, form, tables.ctas());
     place_tables();
     for (Epoch half = 0; half < 2; ++half) {
@@ -106,6 +110,7 @@ struct FusedKernel::State {
     device.place(schedule.chunks.chunk_begin, ranks + 1);
     device.place(schedule.row_order, static_cast<size_t>(schedule.grid.row_blocks));
     device.place_zeroed(zeros, kNothingBytes);
+    device.place_zeroed(counter.taken, kLineWords);
     place_call(device, rank, tables.ctas(), schedule.frame, call);
     device.upload();
   }
@@ -194,6 +199,7 @@ FusedParameters FusedKernel::parameters(uint64_t agreed_hash, const FusedOperand
   name_call(p.call, agreed_hash, s.rank);
   p.shard = {static_cast<const std::byte*>(operands.a.data), operands.a.pitch_bytes};
   p.stages_per_tile = static_cast<int32_t>(div_up(std::max<int64_t>(s.problem.k, 1), kStageDepth));
+  p.counter = s.counter;
   p.comm_ctas = s.tables.comm_ctas();
   p.pace_clocks = s.plan.pace_clocks;
   p.input = s.input_map(operands.a);

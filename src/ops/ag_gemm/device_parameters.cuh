@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/comm/call_view.cuh"
+#include "device/tile/deal.cuh"
 #include "device/tile/tile_form.h"
 #include "ops/ag_gemm/schedule.h"
 
@@ -32,6 +33,7 @@ struct FusedParameters {
   DeviceShard shard;
   DeviceBias bias;
   OutType out = OutType::as_operands;
+  UnitCounter counter;
   int32_t stages_per_tile = 1;
   int32_t comm_ctas = 0;     // those that do not compute; a multiple of the cluster
   uint32_t pace_clocks = 0;  // of each copying warp beside the tiles, from one piece to the next

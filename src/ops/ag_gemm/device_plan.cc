@@ -30,15 +30,15 @@ constexpr int64_t kLeastChunkBytes = int64_t{1} << 15;  // smaller ones cost mor
 FusedPlan with_chunks(int64_t chunk_rows) {
   FusedPlan plan;
   plan.choice.chunk_rows = chunk_rows;
-  plan.choice.tile_rows = kFusedForms[0].work_rows();  // one that there is: the shared part says nothing of it
-  plan.choice.tile_cols = kFusedForms[0].work_cols();
+  plan.choice.tile_rows = kFusedForms[0].rows;  // one that there is: the shared part says nothing of it
+  plan.choice.tile_cols = kFusedForms[0].cols;
   return plan;
 }
 
-// When the clusters of a rank end, each of which takes the next work when it is free.
-class Clusters {
+// When the CTAs of a rank end, each of which takes the next tile when it is free. (A cluster takes two at a time.)
+class Ctas {
  public:
-  Clusters(const Schedule& s, const FormNumbers& form, int64_t k, const Machine& machine)
+  Ctas(const Schedule& s, const FormNumbers& form, int64_t k, const Machine& machine)
       : s_(s), begun_s_(begin_cost_s(s.frame, machine)) {
     const int64_t rounds = div_up(s.grid.tiles(), std::max(1, s.workers));
     const CacheUse use = machine.ranks_per_gpu > 1 ? CacheUse::shared : rounds > 1 ? CacheUse::busy : CacheUse::little;
@@ -57,13 +57,13 @@ class Clusters {
   }
 
  private:
-  // Weights that the cache does not hold are read from memory again for each group of row blocks, by all clusters of all
+  // Weights that the cache does not hold are read from memory again for each group of row blocks, by all CTAs of all
   // ranks of the GPU at a time.
   double weights_s(const FormNumbers& form, int64_t k, const Machine& machine) const {
     int64_t cols = 0;
     for (int32_t w = 0; w < s_.columns.weights; ++w) cols += s_.columns.cols[w];
     if (k * cols * kElementBytes <= kCachedBytes) return 0;
-    const auto bytes = static_cast<double>(k * form.work_cols() * kElementBytes) / s_.grid.raster_rows;
+    const auto bytes = static_cast<double>(k * form.cols * kElementBytes) / s_.grid.raster_rows;
     return bytes * s_.workers * machine.ranks_per_gpu / kMemoryBytesPerS;
   }
 
@@ -136,16 +136,16 @@ class FusedPlanner {
       if (left < form.cluster_ctas()) continue;
       FusedPlan plan = shared;
       plan.push_ctas = push_ctas_;
-      plan.choice.tile_rows = form.work_rows();
-      plan.choice.tile_cols = form.work_cols();
-      plan.choice.workers = left / form.cluster_ctas();
-      for (const int32_t raster_rows : {8, 4, 2, 1}) {
-        plan.choice.raster_rows = raster_rows;
+      plan.choice.tile_rows = form.rows;
+      plan.choice.tile_cols = form.cols;
+      plan.choice.workers = left / form.cluster_ctas() * form.cluster_ctas();
+      for (const int32_t raster_works : {8, 4, 2, 1}) {
+        plan.choice.raster_rows = raster_works * form.cluster_row_tiles;
         plans.push_back(plan);
       }
       if (x_.topology.ranks == 1) continue;
       plan.choice.is_fused = false;
-      plan.choice.raster_rows = 8;
+      plan.choice.raster_rows = 8 * form.cluster_row_tiles;
       plans.push_back(plan);
     }
     if (plans.empty()) {
@@ -163,9 +163,10 @@ class FusedPlanner {
     const ScheduleTables tables(p_, plan.choice, x_, arrivals_s);
     Schedule schedule = tables.schedule(1);
     schedule.own_in_place = plan.own_in_place;
+    walk_in_clusters(schedule.grid, *form_of(plan.choice));
     const std::vector<double>& here_s = arrivals_s[static_cast<size_t>(x_.topology.local(x_.me).value)];
     ComputeEnds ends;
-    if (!here_s.empty()) ends = Clusters(schedule, *form_of(plan.choice), p_.k, x_.machine).ends(here_s);
+    if (!here_s.empty()) ends = Ctas(schedule, *form_of(plan.choice), p_.k, x_.machine).ends(here_s);
     const double gathered_s = std::max(last_arrival_s(arrivals_s), gather_.last_s(plan.choice));
     return call_cost(schedule, ends, gathered_s, x_.machine);
   }
@@ -174,7 +175,7 @@ class FusedPlanner {
   static std::string known_forms() {
     std::string text;
     for (const FormNumbers& form : kFusedForms) {
-      text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", form.work_rows(), form.work_cols());
+      text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", form.rows, form.cols);
     }
     return text;
   }
@@ -189,7 +190,7 @@ class FusedPlanner {
 
 const FormNumbers* form_of(const PlanChoice& choice) {
   for (const FormNumbers& form : kFusedForms) {
-    if (form.work_rows() == choice.tile_rows && form.work_cols() == choice.tile_cols) return &form;
+    if (form.rows == choice.tile_rows && form.cols == choice.tile_cols) return &form;
   }
   return nullptr;
 }
@@ -199,22 +200,26 @@ int32_t comm_ctas_of(int32_t push_ctas, const Topology& topology, const FormNumb
   return static_cast<int32_t>(round_up(push_ctas + (topology.nodes > 1 ? 1 : 0), form.cluster_ctas()));
 }
 
+void walk_in_clusters(TileGrid& grid, const FormNumbers& form) {
+  grid.raster_rows = static_cast<int32_t>(round_up(grid.raster_rows, form.cluster_row_tiles));
+}
+
 PlanOf<FusedPlan> make_fused_plan(const Problem& problem, const PlanContext& context, int32_t push_ctas) {
   return best_plan(FusedPlanner(problem, context, push_ctas));
 }
 
 TimedReport simulate(const Problem& problem, const FusedPlan& plan, const TopologyTables& topology,
                      const PlanContext& context, bool keeps_trace) {
-  // The clusters' rate is the one at which their works take what the planner says.
-  PlanContext clusters = context;
+  // The rate of the CTAs is the one at which their tiles take what the planner says.
+  PlanContext ctas = context;
   const Schedule schedule = ScheduleTables(problem, plan.choice, context).schedule(1);
-  clusters.machine.worker_flops = gemm_tile_flops(plan.choice.tile_rows, plan.choice.tile_cols, problem.k) /
-                                  Clusters(schedule, *form_of(plan.choice), problem.k, context.machine).work_s();
+  ctas.machine.worker_flops = gemm_tile_flops(plan.choice.tile_rows, plan.choice.tile_cols, problem.k) /
+                              Ctas(schedule, *form_of(plan.choice), problem.k, context.machine).work_s();
   // One who pushes and one who forwards stand for those of all SMs: the port bounds them together.
   OpSimulation simulation(topology, context.arena);
-  simulation.add_call<RankModel>(problem, {plan.choice}, clusters.machine,
+  simulation.add_call<RankModel>(problem, {plan.choice}, ctas.machine,
                                  [&](Schedule& s) { s.own_in_place = plan.own_in_place; });
-  return run_timed(simulation.program(), {.machine = clusters.machine, .keeps_trace = keeps_trace});
+  return run_timed(simulation.program(), {.machine = ctas.machine, .keeps_trace = keeps_trace});
 }
 
 namespace {
@@ -229,18 +234,25 @@ Problem without_gathered(Problem problem) {
 FusedTables::FusedTables(const Problem& problem, const FusedPlan& plan, const PlanContext& context)
     : problem_(without_gathered(problem)), plan_(plan), tables_(problem_, plan.choice, context) {
   const FormNumbers& form = *form_of(plan.choice);
-  const int32_t cluster_ctas = form.cluster_ctas();
+  const Schedule as_planned = tables_.schedule(0);
+  row_order_.assign(as_planned.row_order, as_planned.row_order + as_planned.grid.row_blocks);
+  while (row_order_.size() % static_cast<size_t>(form.cluster_row_tiles) != 0) {
+    row_order_.push_back(static_cast<int32_t>(row_order_.size()));
+  }
+  const int64_t tiles = static_cast<int64_t>(row_order_.size()) * as_planned.grid.col_blocks;
   comm_ctas_ = comm_ctas_of(plan.push_ctas, context.topology, form);
-  int64_t workers = std::clamp<int64_t>(tables_.schedule(0).grid.tiles(), 1, plan.choice.workers);
-  if (comm_ctas_ == 0) workers = std::max<int64_t>(workers, div_up(kRankWarps, cluster_ctas));
-  ctas_ = static_cast<int32_t>(round_up(comm_ctas_ + workers * cluster_ctas, form.launch_ctas));
-  workers_ = (ctas_ - comm_ctas_) / cluster_ctas;
+  const int32_t least = comm_ctas_ == 0 ? kRankWarps : 1, most = std::max(least, plan.choice.workers);
+  ctas_ = static_cast<int32_t>(round_up(comm_ctas_ + std::clamp<int64_t>(tiles, least, most), form.launch_ctas));
+  workers_ = ctas_ - comm_ctas_;
   push_workers_ = comm_ctas_ > 0 ? plan.push_ctas : ctas_;
   forward_workers_ = comm_ctas_ > 0 ? 1 : ctas_;
 }
 
 Schedule FusedTables::schedule(Epoch epoch) const {
   Schedule schedule = tables_.schedule(epoch);
+  schedule.grid.row_blocks = static_cast<int32_t>(row_order_.size());
+  schedule.row_order = row_order_.data();
+  walk_in_clusters(schedule.grid, *form_of(plan_.choice));
   schedule.workers = workers_;
   schedule.push_workers = push_workers_;
   schedule.forward_workers = forward_workers_;

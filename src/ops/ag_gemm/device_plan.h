@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include "device/tile/tile_form.h"
 #include "ops/ag_gemm/plan.h"
@@ -16,7 +17,8 @@ inline constexpr std::array kFusedForms = {form_numbers<WithSpareRoom<Cooperativ
                                            form_numbers<WithSpareRoom<PingPong128x192>>(),
                                            form_numbers<WithSpareRoom<PingPong64x128>>()};
 
-// The part of a plan that a kernel needs: tile_rows, tile_cols are those of a form's works, workers its clusters.
+// The part of a plan that a kernel needs: tile_rows, tile_cols are those of a form, workers the CTAs that compute, whole
+// clusters of them. raster_rows counts in whole clusters too, and is rounded up.
 struct FusedPlan {
   PlanChoice choice;
   // SMs that only push; with several nodes one more forwards. 0: warps beside the tiles do both.
@@ -42,15 +44,21 @@ std::string to_json(const FusedPlan& plan);
 // Throws Error(invalid_argument) naming the field that is missing, unknown or out of range.
 FusedPlan fused_plan_from_json(const std::string& json);
 
-// The form whose works have the tiles of the plan; null: none has.
+// The form that has the tiles of the plan; null: none has.
 const FormNumbers* form_of(const PlanChoice& choice);
 
 // CTAs that only communicate, whole clusters of them: beside those that push one forwards, where there are several nodes.
 int32_t comm_ctas_of(int32_t push_ctas, const Topology& topology, const FormNumbers& form);
 
+// In whole clusters: theirs are row blocks beside each other in the order.
+void walk_in_clusters(TileGrid& grid, const FormNumbers& form);
+
 // The tables behind the schedule that a kernel walks: those of the plan's choice, with who does what on the GPU. One
 // source for the kernel, for reports and for the simulation. Gathered rows that the caller wants are copied behind the
 // kernel: no tile stands for them.
+//
+// CTAs of a cluster have row blocks beside each other in the order, of the same columns. Where one is left over it gets
+// an empty one beside it, which is the last.
 class FusedTables {
  public:
   FusedTables(const Problem& problem, const FusedPlan& plan, const PlanContext& context);
@@ -64,6 +72,7 @@ class FusedTables {
   Problem problem_;
   FusedPlan plan_;
   ScheduleTables tables_;
+  std::vector<int32_t> row_order_;
   int32_t comm_ctas_ = 0, ctas_ = 0;
   int32_t workers_ = 0, push_workers_ = 0, forward_workers_ = 0;
 };

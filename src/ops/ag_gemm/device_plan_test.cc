@@ -4,6 +4,7 @@
 #include <tilewire/error.h>
 
 #include <algorithm>
+#include <set>
 
 #include "executor/plan_test_support.h"
 #include "ops/ag_gemm/ag_gemm.h"
@@ -91,10 +92,10 @@ TEST_F(FusedPlanTest, UnfusedWinsWhereFusionReadsWeightsMoreOftenThanItHides) {
 TEST_F(FusedPlanTest, SmsThatOnlyPushAreLeftOutOfTheClusters) {
   const FusedPlan beside = make_fused_plan(problem(8192, 8192, 8192), context()).choice;
   EXPECT_EQ(beside.push_ctas, 0);
-  EXPECT_EQ(beside.choice.workers, kH200Workers / 2);
+  EXPECT_EQ(beside.choice.workers, kH200Workers);
   const FusedPlan apart = make_fused_plan(problem(8192, 8192, 8192), context(), 4).choice;
   EXPECT_EQ(apart.push_ctas, 4);
-  EXPECT_EQ(apart.choice.workers, (kH200Workers - 6) / 2);
+  EXPECT_EQ(apart.choice.workers, kH200Workers - 6);
   PlanContext x = context();
   x.workers = 4;
   const std::string text = error_of([&] { make_fused_plan(problem(8192, 8192, 8192), x, 4); });
@@ -150,6 +151,25 @@ TEST_F(FusedPlanTest, EveryCtaHasWorkOrIsNeededByTheRank) {
   EXPECT_EQ(tiny.ctas(), 4);
 }
 
+// The CTAs of a cluster share columns of b, so its tiles lie in pairs of row blocks; an empty one makes them even.
+TEST_F(FusedPlanTest, TilesOfAClusterAreOfTheSameColumns) {
+  FusedPlan plan = make_fused_plan(problem(8192, 8192, 8192), context()).choice;
+  ASSERT_EQ(form_of(plan.choice)->cluster_row_tiles, 2);
+  for (const int64_t rows : {4096, 4096 + 128, 4 * 33}) {
+    for (const int32_t raster_rows : {1, 2, 3, 8}) {
+      plan.choice.raster_rows = raster_rows;
+      const FusedTables tables(problem(rows, 4096, 4096), plan, context());
+      const Schedule s = tables.schedule(1);
+      ASSERT_EQ(s.grid.row_blocks % 2, 0);
+      EXPECT_EQ(std::set<int32_t>(s.row_order, s.row_order + s.grid.row_blocks).size(),
+                static_cast<size_t>(s.grid.row_blocks));
+      for (int64_t tile = 0; tile < s.grid.tiles(); tile += 2) {
+        EXPECT_EQ(s.grid.position(tile).col_block, s.grid.position(tile + 1).col_block) << "tile " << tile;
+      }
+    }
+  }
+}
+
 TEST_F(FusedPlanTest, JsonGoesBothWaysAndAGivenPlanIsTaken) {
   FusedPlan plan = make_fused_plan(problem(8192, 4096, 4096), context()).choice;
   plan.choice.raster_rows = 3;
@@ -161,7 +181,7 @@ TEST_F(FusedPlanTest, JsonGoesBothWaysAndAGivenPlanIsTaken) {
   EXPECT_GT(given.predicted_s, 0);
   plan.choice.tile_cols = 224;
   const std::string text = error_of([&] { make_fused_plan(problem(8192, 4096, 4096), to_json(plan), context()); });
-  EXPECT_NE(text.find("no kernel has such tiles: 256 x 256"), std::string::npos) << text;
+  EXPECT_NE(text.find("no kernel has such tiles: 128 x 256"), std::string::npos) << text;
 }
 
 TEST_F(FusedPlanTest, WhatHasNoRowsNoDepthNoColumnsOrNoRanksToWaitForIsPlanned) {
@@ -174,7 +194,7 @@ TEST_F(FusedPlanTest, WhatHasNoRowsNoDepthNoColumnsOrNoRanksToWaitForIsPlanned) 
   const PlanOf<FusedPlan> plan =
       make_fused_plan({.rows = {8192}, .k = 8192, .dtype = DataType::bf16, .cols = {8192}}, x);
   EXPECT_TRUE(plan.choice.choice.is_fused);
-  EXPECT_EQ(plan.choice.choice.raster_rows, 8);
+  EXPECT_EQ(plan.choice.choice.raster_rows, 16);
 }
 
 TEST_F(FusedPlanTest, ElementsOfThirtyTwoBitsAndWrongRowListsAreRefused) {

@@ -1,7 +1,8 @@
 // The fused kernel of AllGather+GEMM: one launch a rank and call. Entry, role switch, roles; the order of all work is
 // that of the iterators of schedule.h.
 //
-// CTAs compute, in clusters of the form with one compute worker each. What moves data and speaks for the rank stands
+// CTAs compute, in clusters of the form: each is a compute worker, and those of a cluster have tiles beside each other
+// in the order, which share the columns of b. Clusters take tiles when they are free (device/tile/deal.cuh). What moves data and speaks for the rank stands
 //   beside them   in warps 2 and 3 of the first warpgroup: warp 2 of each CTA pushes and forwards, warp 3 of the first
 //                 three is call, send and relay
 //   apart         comm_ctas > 0: in CTAs of their own in front of the others. CTA 0 and more push, one forwards, warps
@@ -9,6 +10,7 @@
 #pragma once
 
 #include "device/comm/rank_warps.cuh"
+#include "device/tile/deal.cuh"
 #include "device/tile/gemm_kernel.cuh"
 #include "ops/ag_gemm/device_copy.cuh"
 #include "ops/ag_gemm/device_parameters.cuh"
@@ -77,14 +79,21 @@ template <class Form>
 class Beside {
  public:
   TILEWIRE_DEVICE Beside(const FusedParameters& p, const CallSpace& space, const SharedTiles<Form>& shared)
-      : p_(p), space_(space), copy_(shared.spare(), p.pace_clocks), finish_(shared.spare() + SoloCopy::kSharedBytes) {
-    static_assert(SoloCopy::kSharedBytes + CtaFinish::kSharedBytes <= Form::kSpareBytes);
+      : p_(p),
+        space_(space),
+        copy_(shared.spare(), p.pace_clocks),
+        finish_(shared.spare() + SoloCopy::kSharedBytes),
+        deal_(shared.spare() + SoloCopy::kSharedBytes + CtaFinish::kSharedBytes) {
+    static_assert(SoloCopy::kSharedBytes + CtaFinish::kSharedBytes + DealRing::kSharedBytes <= Form::kSpareBytes);
+    static_assert(DealRing::kFits<Form::kStages>);
   }
 
   TILEWIRE_DEVICE void init() const {
     copy_.init();
     finish_.init();
+    deal_.init((blockIdx.x - static_cast<uint32_t>(p_.comm_ctas)) / FormPlan<Form>::kClusterCtas);
   }
+  TILEWIRE_DEVICE DealRing deal() const { return deal_; }
   TILEWIRE_DEVICE void computed() const { finish_.arrive(); }
   TILEWIRE_DEVICE TileTrace trace(uint32_t group) const { return {space_, group, kComputeRole}; }
   TILEWIRE_DEVICE void run(uint32_t warp) const {
@@ -117,23 +126,26 @@ class Beside {
   const CallSpace& space_;
   SoloCopy copy_;
   CtaFinish finish_;
+  DealRing deal_;
 };
 
 template <class Config>
 TILEWIRE_DEVICE void run_compute_cta(const FusedParameters& p, const CallSpace& space, const void* memory) {
   using Form = typename Config::Form;
   using Shared = SharedTiles<Form>;
+  constexpr int32_t kCtas = FormPlan<Form>::kClusterCtas;
+  static_assert(FormPlan<Form>::kClusterColTiles == 1);
   const Shared shared(memory);
-  const int32_t worker = Shared::worker() - p.comm_ctas / FormPlan<Form>::kClusterCtas;
+  const Beside<Form> beside(p, space, shared);
+  const DealtRole<ComputeRole, kCtas> role(ComputeRole(p.schedule, 0), p.counter, beside.deal());
   const TileMapView maps{p.gathered[ArenaLayout::half_of(space.epoch())],
                          p.input,
                          static_cast<int32_t>(p.schedule.chunks.row_begin[p.schedule.me().value]),
                          p.b,
                          p.d,
                          p.schedule.grid.tiles() > 0 ? p.schedule.columns.weights : 0};
-  run_gemm_roles<Config>(shared, maps, ComputeRole(p.schedule, worker), CallGate(space, kComputeRole, kTilePauseNs),
-                         p.stages_per_tile, BiasEpilogue<typename Config::Element>(p.bias, p.schedule.columns, p.out),
-                         Beside<Form>(p, space, shared));
+  run_gemm_roles<Config>(shared, maps, role, CallGate(space, kComputeRole, kTilePauseNs), p.stages_per_tile,
+                         BiasEpilogue<typename Config::Element>(p.bias, p.schedule.columns, p.out), beside);
 }
 
 template <class Config>

@@ -186,22 +186,30 @@ struct TileWork : WorkBase {
   ChunkRef first;           // the same chunk
 };
 
+// Which worker takes a tile is free, as long as each takes its tiles in their order: no other work waits for a tile, so
+// whoever has one waits for nothing that a tile not yet taken would bring. Here they are dealt out in turn; who deals
+// otherwise calls take().
 class ComputeRole {
  public:
   using Work = TileWork;
   TILEWIRE_HD constexpr ComputeRole(const Schedule& s, int32_t worker) : s_(s), tile_(worker) {}
 
   TILEWIRE_HD constexpr bool next(Work& w) {
-    if (tile_ >= s_.grid.tiles()) return false;
-    const TileGrid::Position at = s_.grid.position(tile_);
+    if (!take(tile_, w)) return false;
+    tile_ += s_.workers;
+    return true;
+  }
+  // Tile `tile`, behind those that this worker has taken. False: there are fewer.
+  TILEWIRE_HD constexpr bool take(int64_t tile, Work& w) {
+    if (tile >= s_.grid.tiles()) return false;
+    const TileGrid::Position at = s_.grid.position(tile);
     w = Work{};
-    w.tile = tile_;
+    w.tile = tile;
     w.row_block = s_.row_order[at.row_step];
     w.columns = s_.columns.block(at.col_block);
     w.rows = s_.grid.block_rows(w.row_block);
     set_needs(w);
     is_first_ = false;
-    tile_ += s_.workers;
     return true;
   }
   TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const {
@@ -218,7 +226,7 @@ class ComputeRole {
     return s_.chunks.at(w.first_chunk + i);
   }
   TILEWIRE_HD constexpr void set_needs(Work& w) const {
-    if (s_.chunks.total_chunks() == 0) return;
+    if (s_.chunks.total_chunks() == 0 || (s_.is_fused && w.rows.rows() == 0)) return;
     int32_t last = s_.chunks.total_chunks() - 1;
     w.from_input = s_.reads_input(w.rows);
     if (s_.is_fused && w.from_input) return;

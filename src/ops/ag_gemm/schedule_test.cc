@@ -125,6 +125,29 @@ TEST(AgGemmSchedule, EachTileIsComputedOnceAndNeedsExactlyTheChunksOfItsRows) {
   }
 }
 
+// Clusters of a kernel take row blocks in pairs, and an odd number gets an empty one more.
+TEST(AgGemmSchedule, ARowBlockBehindTheLastRowHasNoRowsAndWaitsForNothing) {
+  const Ranks ranks({2, 2}, {13, 0, 29, 7}, 6);
+  for (int32_t r = 0; r < ranks.size(); ++r) {
+    Schedule s = ranks.at(r);
+    std::vector<int32_t> order(s.row_order, s.row_order + s.grid.row_blocks);
+    order.push_back(s.grid.row_blocks++);
+    s.row_order = order.data();
+    s.workers = 1;
+    int64_t tiles = 0, empty = 0;
+    TileWork w;
+    for (ComputeRole role(s, 0); role.next(w); ++tiles) {
+      EXPECT_LE(w.rows.end, 49);
+      if (w.row_block != 10) continue;
+      ++empty;
+      EXPECT_EQ(w.rows.rows(), 0);
+      EXPECT_EQ(w.needs, 0);
+    }
+    EXPECT_EQ(tiles, 11 * 3);
+    EXPECT_EQ(empty, 3);
+  }
+}
+
 // Otherwise the first tiles of a rank would wait for the network.
 TEST(AgGemmSchedule, OwnRowsAreComputedFirstAndRemoteRowsLast) {
   const Ranks ranks({2, 2}, {20, 20, 20, 20}, 5);
