@@ -8,8 +8,27 @@
 #include <vector>
 
 #include "base/error_of.h"
+#include "executor/plan_parts.h"
+#include "schedule/topology_tables.h"
 
 namespace tilewire {
+
+// Four ranks on two nodes, with all the memory that they could want.
+class FourRanksPlanTest : public testing::Test {
+ protected:
+  PlanContext context(int32_t rank = 0) const {
+    return {.topology = topology_.view(),
+            .me = Rank{rank},
+            .arena = {.flags = {.ranks = 4, .max_chunks = 1024},
+                      .half_stride_bytes = int64_t{64} << 30,
+                      .user_stride_bytes = int64_t{1} << 30},
+            .machine = {},
+            .workers = 1};
+  }
+
+ private:
+  TopologyTables topology_ = TopologyTables::from_layout({2, 2});
+};
 
 // A list of rows that is too long or too short for 4 ranks, by each way to a plan: whatever walks the ranks would read
 // past its end.

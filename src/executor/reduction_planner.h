@@ -75,4 +75,12 @@ double walked_s(const typename Model::Problem& problem, const typename Model::Ch
   return run_timed(simulation.program(), {.machine = context.machine}).seconds;
 }
 
+// What it takes in all, beside its products alone and its communication alone.
+template <SimulatedModel Model>
+Cost walked_cost(const typename Model::Problem& problem, const typename Model::Choice& choice,
+                 const PlanContext& context, double compute_s, double bare_s) {
+  const double total_s = std::max(compute_s, walked_s<Model>(problem, choice, context));
+  return {.compute_s = compute_s, .communication_s = std::min(bare_s, total_s), .total_s = total_s};
+}
+
 }  // namespace tilewire

@@ -78,8 +78,7 @@ class Planner {
   // Communication alone: when the last rank ends a call in which there is nothing to multiply.
   Cost predict(const PlanChoice& choice) {
     if (bare_s_ < 0) bare_s_ = fused_s(choice, 0);
-    const double total_s = std::max(compute_s(choice), walked_s<RankModel>(p_, choice, x_));
-    return {.compute_s = compute_s(choice), .communication_s = std::min(bare_s_, total_s), .total_s = total_s};
+    return walked_cost<RankModel>(p_, choice, x_, compute_s(choice), bare_s_);
   }
 
  private:

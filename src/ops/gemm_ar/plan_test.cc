@@ -14,20 +14,9 @@
 namespace tilewire::gemm_ar {
 namespace {
 
-class GemmArPlanTest : public testing::Test {
+class GemmArPlanTest : public FourRanksPlanTest {
  protected:
-  PlanContext context(int32_t rank = 0) const {
-    return {.topology = topology_.view(),
-            .me = Rank{rank},
-            .arena = {.flags = {.ranks = 4, .max_chunks = 1024},
-                      .half_stride_bytes = int64_t{64} << 30,
-                      .user_stride_bytes = int64_t{1} << 30},
-            .machine = {},
-            .workers = 1};
-  }
   static Problem down_projection() { return {.m = 512, .n = 2048, .k = 2048}; }
-
-  TopologyTables topology_ = TopologyTables::from_layout({2, 2});
 };
 
 TEST_F(GemmArPlanTest, TheSharedPartIsTheSameOnAllRanksWhateverTheirDepthAndWorkers) {

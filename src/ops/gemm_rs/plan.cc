@@ -53,8 +53,7 @@ class Planner {
     if (bare_s_ < 0) bare_s_ = fused_s(choice, 0);
     const ScheduleTables tables(p_, choice, x_);
     const double compute_s = longest_product_s<ComputeRole>(tables.schedule(1), p_.k, x_.machine);
-    const double total_s = std::max(compute_s, walked_s<RankModel>(p_, choice, x_));
-    return {.compute_s = compute_s, .communication_s = std::min(bare_s_, total_s), .total_s = total_s};
+    return walked_cost<RankModel>(p_, choice, x_, compute_s, bare_s_);
   }
 
  private:
