@@ -27,22 +27,24 @@ void RegisteredRanges::add(uint64_t begin, uint64_t bytes, uint64_t arena_bytes)
   }
   if (bytes == 0) return;
   const std::lock_guard lock(mutex_);
-  ranges_.push_back({begin, begin + bytes});
-  std::sort(ranges_.begin(), ranges_.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+  const std::span<const Range> now = ranges_.now();
+  std::vector<Range> all(now.begin(), now.end());
+  all.push_back({begin, begin + bytes});
+  std::sort(all.begin(), all.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
   std::vector<Range> joined;
-  for (const Range& range : ranges_) {
+  for (const Range& range : all) {
     if (joined.empty() || range.begin > joined.back().end) {
       joined.push_back(range);
     } else {
       joined.back().end = std::max(joined.back().end, range.end);
     }
   }
-  ranges_ = std::move(joined);
+  ranges_.replace(std::move(joined));
 }
 
 bool RegisteredRanges::has(uint64_t begin, uint64_t bytes) const {
-  const std::lock_guard lock(mutex_);
-  return std::any_of(ranges_.begin(), ranges_.end(), [&](const Range& range) {
+  const std::span<const Range> ranges = ranges_.now();
+  return std::any_of(ranges.begin(), ranges.end(), [&](const Range& range) {
     return begin >= range.begin && begin <= range.end && bytes <= range.end - begin;
   });
 }

@@ -1,7 +1,7 @@
 // Which parts of the arena a transport may touch. Ranks register the same ranges, so the list also says what may be
 // written at a peer.
 //
-// Thread-safety: all methods from any thread.
+// Thread-safety: all methods from any thread; has() takes no lock.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "transport/snapshot_list.h"
 #include "transport/transport.h"
 
 namespace tilewire {
@@ -26,8 +27,8 @@ class RegisteredRanges {
     uint64_t end;
   };
 
-  mutable std::mutex mutex_;   // guards ranges_
-  std::vector<Range> ranges_;  // sorted, apart
+  std::mutex mutex_;            // of add(): one at a time
+  SnapshotList<Range> ranges_;  // sorted, apart
 };
 
 // For back ends: throws Error(invalid_argument) that names the field when the transport cannot do what is asked or a

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <span>
 
 #include "base/unique_fd.h"
 
@@ -36,21 +37,19 @@ std::string memlock_text() {
 }  // namespace
 
 void RcKeyTable::add(const RcKey& key) {
-  const Keys* now = now_.load(std::memory_order_relaxed);
-  auto next = std::make_unique<Keys>(now != nullptr ? *now : Keys{});
-  next->insert(std::upper_bound(next->begin(), next->end(), key,
-                                [](const RcKey& a, const RcKey& b) { return a.begin < b.begin; }),
-               key);
-  kept_.push_back(std::move(next));
-  now_.store(kept_.back().get(), std::memory_order_release);
+  const std::span<const RcKey> now = keys_.now();
+  std::vector<RcKey> next(now.begin(), now.end());
+  next.insert(
+      std::upper_bound(next.begin(), next.end(), key, [](const RcKey& a, const RcKey& b) { return a.begin < b.begin; }),
+      key);
+  keys_.replace(std::move(next));
 }
 
 const RcKey* RcKeyTable::find(uint64_t offset) const {
-  const Keys* keys = now_.load(std::memory_order_acquire);
-  if (keys == nullptr) return nullptr;
-  const auto behind = std::upper_bound(keys->begin(), keys->end(), offset,
-                                       [](uint64_t at, const RcKey& key) { return at < key.begin; });
-  if (behind == keys->begin()) return nullptr;
+  const std::span<const RcKey> keys = keys_.now();
+  const auto behind =
+      std::upper_bound(keys.begin(), keys.end(), offset, [](uint64_t at, const RcKey& key) { return at < key.begin; });
+  if (behind == keys.begin()) return nullptr;
   const RcKey& key = *std::prev(behind);
   return offset < key.end ? &key : nullptr;
 }

@@ -1,15 +1,13 @@
 // What a rank has registered with its device, and the keys that open the arenas of others.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
 #include "memory/mapping.h"
+#include "transport/snapshot_list.h"
 #include "transport/verbs/handles.h"
 
 namespace tilewire {
@@ -29,10 +27,7 @@ class RcKeyTable {
   const RcKey* find(uint64_t offset) const;
 
  private:
-  using Keys = std::vector<RcKey>;  // sorted, apart
-
-  std::atomic<const Keys*> now_ = nullptr;
-  std::vector<std::unique_ptr<const Keys>> kept_;  // all there were: a reader may still be in one
+  SnapshotList<RcKey> keys_;  // sorted, apart
 };
 
 // Registers memory for RDMA writes from and into it. `relaxed`: its bytes may become visible in any order until a

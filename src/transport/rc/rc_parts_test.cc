@@ -3,6 +3,9 @@
 #include <tilewire/error.h>
 #include <tilewire/options.h>
 
+#include <atomic>
+#include <thread>
+
 #include "transport/rc/address.h"
 #include "transport/error_text.h"
 #include "transport/rc/fake_device.h"
@@ -67,6 +70,27 @@ TEST(RcKeyTable, FindsTheRangeOfEveryByteAndNoOther) {
   RcKeyTable late;
   late.add({100, 200, 1});
   EXPECT_EQ(late.find(99), nullptr);
+}
+
+TEST(RcKeyTable, ReadersNeverMissWhatWasThereWhileMoreComes) {
+  constexpr uint64_t kKeys = 500;
+  RcKeyTable table;
+  std::atomic<uint64_t> added{0};
+  std::thread reader([&] {
+    for (uint64_t there = 0; there < kKeys;) {
+      there = added.load(std::memory_order_acquire);
+      for (uint64_t i = 0; i < there; i += 1 + there / 8) {
+        const RcKey* key = table.find(i * 10);
+        ASSERT_NE(key, nullptr) << i << " of " << there;
+        ASSERT_EQ(key->key, i);
+      }
+    }
+  });
+  for (uint64_t i = 0; i < kKeys; ++i) {
+    table.add({i * 10, i * 10 + 10, static_cast<uint32_t>(i)});
+    added.store(i + 1, std::memory_order_release);
+  }
+  reader.join();
 }
 
 TEST(RcAddress, ComesBackAsItWasAndNothingElseIsOne) {
