@@ -296,6 +296,22 @@ TEST(OpCalls, ARankThatGoesOnAfterAnExchangeHearsThatTheOthersRefused) {
   }
 }
 
+// All ranks make the same mistake, and the first has left because of it before the others come to theirs.
+TEST(OpCalls, AMistakeIsHeardByWhoMadeItAlsoWhenAnotherRankHasEndedTheCommunicator) {
+  const auto outcomes = run_thread_cluster({2, 2}, test_options(), [&](Session& session) {
+    OpCalls<toy::Op> toy(session);
+    toy::Arguments arguments{.size = 4};
+    arguments.check = [] { throw Error(ErrorKind::invalid_argument, {.what = "bad input"}); };
+    if (session.rank() == Rank{0}) session.tell_left_by_exception();
+    while (!session.is_dead()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (session.rank() == Rank{3}) arguments.check = {};
+    toy.run(arguments);
+  });
+  for (int32_t r = 0; r < 4; ++r) {
+    EXPECT_EQ(outcomes[r].kind, r == 3 ? ErrorKind::aborted : ErrorKind::invalid_argument) << outcomes[r].error;
+  }
+}
+
 // A way in which rank 2 can fail before it begins, and what the ranks then read.
 struct OwnFailure {
   const char* name;

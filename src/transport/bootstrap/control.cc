@@ -50,6 +50,7 @@ void ControlConnection::Monitor::post(ControlRecord record) {
 }
 
 void ControlConnection::Monitor::raise(const CallFault& fault) {
+  if (!raised_) raised_ = fault;
   post({.type = ControlType::abort, .rank = joined_.rank, .kind = fault.kind, .text = fault.text});
 }
 

@@ -160,6 +160,7 @@ void ControlConnection::Monitor::without_root(const ControlRecord& record) {
   switch (record.type) {
     case ControlType::abort: return set_abort({joined_.rank, record.kind, record.text});
     case ControlType::gather:
+      if (has_raised()) return;  // the abort comes behind it
       return handle_gather({.type = ControlType::gather_failed,
                             .kind = ErrorKind::peer_lost,
                             .sequence = record.sequence,
@@ -170,6 +171,11 @@ void ControlConnection::Monitor::without_root(const ControlRecord& record) {
                                     joined_.rank.value, record.rank.value, joined_.rank.value, record.text)});
     default: return;
   }
+}
+
+bool ControlConnection::Monitor::has_raised() {
+  const std::lock_guard lock(mutex_);
+  return raised_.has_value();
 }
 
 void ControlConnection::Monitor::on_record(Rank from, ControlRecord record) {
@@ -247,7 +253,12 @@ void ControlConnection::Monitor::handle_left(const ControlRecord& record) {
 // because of it must not be taken for the cause.
 void ControlConnection::Monitor::end_without_root(const Verdict& verdict) {
   take_outbox();
-  if (verdict) set_abort({joined_.rank, verdict->kind, verdict->text});
+  Verdict cause;
+  {
+    const std::lock_guard lock(mutex_);
+    cause = raised_ ? raised_ : verdict;
+  }
+  if (cause) set_abort({joined_.rank, cause->kind, cause->text});
   const std::lock_guard lock(mutex_);
   if (abort_ || !gather_.is_busy || gather_.is_done) return;
   gather_.is_done = true;

@@ -69,6 +69,7 @@ class ControlConnection::Monitor {
   void take_outbox();
   void to_root(ControlRecord record);
   void without_root(const ControlRecord& record);
+  bool has_raised();
   void take_own_records();
   void on_record(Rank from, ControlRecord record);
   void on_lost(Rank rank, const std::string& reason);
@@ -92,6 +93,7 @@ class ControlConnection::Monitor {
   Gather gather_;
   std::deque<ControlRecord> outbox_;
   std::optional<AbortNotice> abort_;
+  Verdict raised_;  // the first reason for an abort that this rank has found, which rank 0 may not answer any more
 
   // The monitor thread's own.
   ControlLink link_;
