@@ -53,8 +53,7 @@ class DeviceCalls {
   // `fixed`: the problem of a handle.
   CallReport run(const Arguments& arguments, void* stream, const Problem* fixed = nullptr) {
     if (session_.gpu() != nullptr && session_.gpu()->is_capturing(stream)) return capture(arguments, stream, fixed);
-    check_own_mistake<Op>(session_, arguments);
-    Call call(session_, Op::kName, mismatch_advice_of<Op>());
+    Call call = next_call<Op>(session_, arguments);
     const Checked checked = check(call, arguments, fixed);
     if (!checked.has_begun) call.begin(checked.ready->description);
     prepare(call, *checked.ready, arguments);

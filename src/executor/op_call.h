@@ -85,11 +85,16 @@ const char* exchanged_of(const typename Op::Arguments& arguments) {
   }
 }
 
-// For a call on a communicator that another rank has ended: where all ranks make one mistake, each is to hear of its own,
-// however soon the first of them has left because of it.
+// The next call. Where another rank has ended the communicator it throws this rank's own mistake, if there is one: all
+// ranks that make it are to hear of it, however soon the first of them has left because of it.
 template <class Op>
-void check_own_mistake(Session& session, const typename Op::Arguments& arguments) {
-  if (session.is_dead()) Op::check(arguments, session);
+Call next_call(Session& session, const typename Op::Arguments& arguments) {
+  try {
+    return Call(session, Op::kName, mismatch_advice_of<Op>());
+  } catch (...) {
+    if (session.is_dead()) Op::check(arguments, session);
+    throw;
+  }
 }
 
 template <OpDescription Op>
@@ -105,8 +110,7 @@ class OpCalls {
   // architecture page says. Once the op has asked for the results, they are NaN after every error but this rank's own
   // refusal, which leaves them untouched. `fixed`: the problem of a handle, from which the arguments may not differ.
   CallReport run(const Arguments& arguments, const Problem* fixed = nullptr) {
-    check_own_mistake<Op>(session_, arguments);
-    Call call(session_, Op::kName, mismatch_advice_of<Op>());
+    Call call = next_call<Op>(session_, arguments);
     Checked checked = check(call, arguments, fixed);
     typename Op::Schedule schedule;
     std::chrono::steady_clock::time_point begin;
