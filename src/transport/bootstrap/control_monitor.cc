@@ -160,7 +160,6 @@ void ControlConnection::Monitor::without_root(const ControlRecord& record) {
   switch (record.type) {
     case ControlType::abort: return set_abort({joined_.rank, record.kind, record.text});
     case ControlType::gather:
-      if (has_raised()) return;  // the abort comes behind it
       return handle_gather({.type = ControlType::gather_failed,
                             .kind = ErrorKind::peer_lost,
                             .sequence = record.sequence,
@@ -171,11 +170,6 @@ void ControlConnection::Monitor::without_root(const ControlRecord& record) {
                                     joined_.rank.value, record.rank.value, joined_.rank.value, record.text)});
     default: return;
   }
-}
-
-bool ControlConnection::Monitor::has_raised() {
-  const std::lock_guard lock(mutex_);
-  return raised_.has_value();
 }
 
 void ControlConnection::Monitor::on_record(Rank from, ControlRecord record) {
@@ -252,7 +246,6 @@ void ControlConnection::Monitor::handle_left(const ControlRecord& record) {
 // With rank 0 gone nobody orders the aborts: a reason that this rank has found before comes first, and what others do
 // because of it must not be taken for the cause.
 void ControlConnection::Monitor::end_without_root(const Verdict& verdict) {
-  take_outbox();
   Verdict cause;
   {
     const std::lock_guard lock(mutex_);

@@ -69,7 +69,6 @@ class ControlConnection::Monitor {
   void take_outbox();
   void to_root(ControlRecord record);
   void without_root(const ControlRecord& record);
-  bool has_raised();
   void take_own_records();
   void on_record(Rank from, ControlRecord record);
   void on_lost(Rank rank, const std::string& reason);
