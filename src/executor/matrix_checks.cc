@@ -127,4 +127,10 @@ void check_own_rows(const char* op, const std::vector<int64_t>& counts, Rank me,
   }
 }
 
+void check_kernel_type(const char* op, DataType type) {
+  if (type != DataType::fp32) return;
+  refuse_argument(op, "a has elements of 32 bits", "fp32", "bf16 or fp16 on a GPU",
+                  "convert a and b; sums are kept in fp32 all the same, and an out_dtype of fp32 gives them unrounded");
+}
+
 }  // namespace tilewire

@@ -44,4 +44,7 @@ void check_row_counts(const char* op, const std::vector<int64_t>& counts, int32_
 // Where the list says what each rank brings: this rank's `own` matrix has as many rows. The list has been checked.
 void check_own_rows(const char* op, const std::vector<int64_t>& counts, Rank me, const NamedMatrix& own);
 
+// That kernels multiply elements of this type, which is that of a.
+void check_kernel_type(const char* op, DataType type);
+
 }  // namespace tilewire

@@ -7,6 +7,8 @@
 // a line (along the columns) share A. Each loads its part of it for all.
 #pragma once
 
+#include <tilewire/data_type.h>
+
 #include <cstdint>
 
 namespace tilewire {
@@ -98,6 +100,10 @@ constexpr int32_t kMaxSharedBytes = 232448;
 // What results are: of the type of the operands, of the other one of 16 bits, or fp32. A box of the epilogue has half as
 // many columns of fp32.
 enum class OutType : uint8_t { as_operands, other_narrow, fp32 };
+constexpr OutType out_type(DataType results, DataType operands) {
+  if (results == DataType::fp32) return OutType::fp32;
+  return results == operands ? OutType::as_operands : OutType::other_narrow;
+}
 
 // What follows from a form. Shared memory: stages (A, then B) | boxes of the epilogue | barriers | mark | what
 // is added to the columns of a tile, in fp32 | permits | spare.
@@ -173,8 +179,14 @@ constexpr FormNumbers form_numbers() {
 
 constexpr double kFlopsPerClock = 4096;  // of an SM's tensor cores, in elements of 16 bits
 
-// Clocks of one tile on its SM: its matrix work and what it exposes.
 enum class CacheUse : uint8_t { little, busy, shared };
+// Of tiles of which an SM has so many, on a GPU that so many ranks share.
+constexpr CacheUse cache_use(int32_t ranks_per_gpu, int64_t rounds) {
+  if (ranks_per_gpu > 1) return CacheUse::shared;
+  return rounds > 1 ? CacheUse::busy : CacheUse::little;
+}
+
+// Clocks of one tile on its SM: its matrix work and what it exposes.
 constexpr double tile_clocks(const FormNumbers& form, int64_t depth, CacheUse use) {
   const int64_t steps = (depth + kStageDepth - 1) / kStageDepth;
   const double step_clocks = 2.0 * form.rows * form.cols * kStageDepth / kFlopsPerClock;
@@ -185,16 +197,12 @@ constexpr double tile_clocks(const FormNumbers& form, int64_t depth, CacheUse us
 }
 
 // Clocks that the busiest SM needs by the two-term model: its rounds of tiles.
-constexpr double model_clocks(const FormNumbers& form, int64_t rows, int64_t cols, int64_t depth, int32_t sms,
-                              bool is_shared = false) {
+constexpr double model_clocks(const FormNumbers& form, int64_t rows, int64_t cols, int64_t depth, int32_t sms) {
   const int64_t row_works = (rows + form.work_rows() - 1) / form.work_rows();
   const int64_t col_works = (cols + form.work_cols() - 1) / form.work_cols();
   const int64_t workers = sms / form.cluster_ctas() > 0 ? sms / form.cluster_ctas() : 1;
   const int64_t rounds = (row_works * col_works + workers - 1) / workers;
-  return static_cast<double>(rounds) * tile_clocks(form, depth,
-                                                   is_shared    ? CacheUse::shared
-                                                   : rounds > 1 ? CacheUse::busy
-                                                                : CacheUse::little);
+  return static_cast<double>(rounds) * tile_clocks(form, depth, cache_use(1, rounds));
 }
 
 }  // namespace tilewire

@@ -41,7 +41,7 @@ const FormEntry& entry_of(const PlanChoice& choice) {
 }
 
 void check_problem(const Problem& p, const FusedPlan& plan) {
-  if (p.dtype == DataType::fp32) refuse("a has elements of 32 bits", "fp32", "bf16 or fp16");
+  check_kernel_type(kCallName, p.dtype);
   if (static_cast<int64_t>(p.cols.size()) > ColumnMap::kMaxWeights) {
     refuse("there are too many weights", std::to_string(p.cols.size()), std::to_string(ColumnMap::kMaxWeights));
   }
@@ -51,11 +51,6 @@ void check_problem(const Problem& p, const FusedPlan& plan) {
 void check_count(const char* name, size_t count, size_t weights) {
   if (count == weights) return;
   refuse(std::string("there must be one ") + name + " for each weight", std::to_string(count), std::to_string(weights));
-}
-
-OutType out_type(const Problem& problem) {
-  if (problem.out_dtype == DataType::fp32) return OutType::fp32;
-  return problem.out_dtype == problem.dtype ? OutType::as_operands : OutType::other_narrow;
 }
 
 }  // namespace
@@ -193,7 +188,7 @@ FusedParameters FusedKernel::parameters(uint64_t agreed_hash, const FusedOperand
   std::copy(std::begin(s.gathered), std::end(s.gathered), p.gathered);
   for (size_t w = 0; w < s.problem.cols.size(); ++w) s.place_weight(p, operands, w);
   p.bias.is_fp32 = operands.bias_type == DataType::fp32;
-  p.out = out_type(s.problem);
+  p.out = out_type(s.problem.out_dtype, s.problem.dtype);
   p.schedule = s.schedule;
   p.call = s.call;
   name_call(p.call, agreed_hash, s.rank);

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
-#include "base/bytes.h"
 #include "executor/device_operands.h"
 #include "executor/matrix_checks.h"
 #include "ops/ag_gemm/device_launch.cuh"
@@ -19,17 +16,13 @@ struct DeviceOp::Kernel {
 
 namespace {
 
-[[noreturn]] void refuse(const std::string& what, const std::string& values, const std::string& limit,
-                         const std::string& advice = {}) {
-  refuse_argument(kCallName, what, values, limit, advice);
+[[noreturn]] void refuse(const std::string& what, const std::string& values, const std::string& limit) {
+  refuse_argument(kCallName, what, values, limit);
 }
 
 void check_types(const Arguments& arguments) {
   const DataType type = arguments.a.dtype;
-  if (type == DataType::fp32) {
-    refuse("a has elements of 32 bits", "fp32", "bf16 or fp16 on a GPU",
-           "convert a and b; sums are kept in fp32 all the same, and an out_dtype of fp32 gives them unrounded");
-  }
+  check_kernel_type(kCallName, type);
   if (!arguments.bias.empty() && arguments.bias_dtype != DataType::fp32 && arguments.bias_dtype != type) {
     refuse("bias has a dtype of its own", to_string(arguments.bias_dtype),
            fmt::format("fp32 or {} on a GPU", to_string(type)));
@@ -52,13 +45,8 @@ std::string DeviceOp::variant(const Arguments& arguments) {
   return are_n_major(kCallName, arguments.b) ? ", [K, N]" : ", [N, K]";
 }
 
-DevicePlan DeviceOp::make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context) {
-  const PlanOf<FusedPlan> plan = make_fused_plan(problem, plan_json, context);
-  return {.fused = std::make_shared<const FusedPlan>(plan.choice),
-          .json = to_json(plan.choice),
-          .explanation = plan.explain(),
-          .half_bytes = plan.half_bytes,
-          .predicted_s = plan.predicted_s};
+DeviceOp::Plan DeviceOp::make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context) {
+  return device_plan_of(make_fused_plan(problem, plan_json, context));
 }
 
 std::string DeviceOp::agreed_text(const Problem& problem, const Plan& plan) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 #include <queue>
 #include <utility>
 
@@ -41,7 +40,7 @@ class Ctas {
   Ctas(const Schedule& s, const FormNumbers& form, int64_t k, const Machine& machine)
       : s_(s), begun_s_(begin_cost_s(s.frame, machine)) {
     const int64_t rounds = div_up(s.grid.tiles(), std::max(1, s.workers));
-    const CacheUse use = machine.ranks_per_gpu > 1 ? CacheUse::shared : rounds > 1 ? CacheUse::busy : CacheUse::little;
+    const CacheUse use = cache_use(machine.ranks_per_gpu, rounds);
     const double clocks_per_s = machine.worker_flops / kFlopsPerClock;
     work_s_ = std::max(tile_clocks(form, k, use) / clocks_per_s, weights_s(form, k, machine));
     exposed_s_ = tile_clocks(form, k, CacheUse::little) / clocks_per_s;
@@ -104,9 +103,7 @@ class FusedPlanner {
       : p_(problem), x_(context), gather_(problem, context, kClockPushers), push_ctas_(push_ctas) {
     p_.validate();
     check_one_count_a_rank(kName, p_.rows.size(), x_);
-    if (p_.dtype == DataType::fp32) {
-      refuse_argument(kName, "a has elements of 32 bits", "fp32", "bf16 or fp16 on a GPU");
-    }
+    check_kernel_type(kName, p_.dtype);
   }
 
   const Problem& problem() const { return p_; }

@@ -30,7 +30,7 @@ constexpr std::array kEntries = {
 }
 
 const FormEntry& entry_of(const FusedPlan& plan) {
-  if (const FormEntry* entry = find_form(kEntries, plan.tile_rows, plan.tile_cols)) return *entry;
+  if (const FormNumbers* form = form_of(plan)) return kEntries[static_cast<size_t>(form - kFusedForms.data())];
   refuse("no kernel has tiles of this plan",
          "tile_rows = " + std::to_string(plan.tile_rows) + ", tile_cols = " + std::to_string(plan.tile_cols),
          "those of a form: 256x256, 128x256, 64x128");
@@ -52,8 +52,7 @@ struct FusedKernel::State {
   ReductionView view;
   std::vector<CUtensorMap> slots;
   uint4* zeros = nullptr;  // what K = 0 multiplies
-  int32_t ctas = 0;
-  bool has_chunks;  // the map is the device's from the upload on
+  bool has_chunks;         // the map is the device's from the upload on
 
   State(const Problem& p, const FusedPlan& given, const PlanContext& context, const DeviceRank& of, bool n_major)
       : problem(p),
@@ -69,14 +68,11 @@ struct FusedKernel::State {
     view.partial = wire.partial;
     view.node_sum = wire.node_sum;
     kernel = entry->kernel(problem.dtype, is_b_n_major);
-    ctas = tables.ctas();
-    prepare_tile_grid(kernel, form, ctas);
-    view.wire = wire.partial == DataType::fp32  ? OutType::fp32
-                : wire.partial == problem.dtype ? OutType::as_operands
-                                                : OutType::other_narrow;
+    prepare_tile_grid(kernel, form, tables.ctas());
+    view.wire = out_type(wire.partial, problem.dtype);
     if (has_chunks) slots = encode_slots(schedule, rank, view.partial, {kMmaRows, form.box_cols});
     place_reduction(device, slots, schedule, view);
-    place_call(device, rank, ctas, schedule.frame, call);
+    place_call(device, rank, tables.ctas(), schedule.frame, call);
     device.place_zeroed(zeros, 1);
     device.upload();
   }
@@ -151,7 +147,7 @@ FusedParameters FusedKernel::parameters(uint64_t agreed_hash, const FusedOperand
 }
 
 void FusedKernel::launch(FusedParameters& parameters, cudaStream_t stream) const {
-  launch_tile_kernel(state_->kernel, state_->entry->form, state_->ctas, &parameters, stream);
+  launch_tile_kernel(state_->kernel, state_->entry->form, state_->tables.ctas(), &parameters, stream);
 }
 
 void FusedKernel::launch(uint64_t agreed_hash, const FusedOperands& operands, cudaStream_t stream) const {
@@ -159,7 +155,7 @@ void FusedKernel::launch(uint64_t agreed_hash, const FusedOperands& operands, cu
   launch(parameters, stream);
 }
 
-int32_t FusedKernel::ctas() const { return state_->ctas; }
+int32_t FusedKernel::ctas() const { return state_->tables.ctas(); }
 const FormNumbers& FusedKernel::form() const { return state_->entry->form; }
 
 }  // namespace tilewire::gemm_rs

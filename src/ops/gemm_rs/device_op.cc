@@ -19,9 +19,7 @@ KernelNames DeviceOp::names() {
 }
 
 void DeviceOp::check(const Arguments& arguments, const Session&) {
-  if (arguments.a.dtype == DataType::fp32) {
-    refuse_argument(kCallName, "a has elements of 32 bits", "fp32", "bf16 or fp16 on a GPU");
-  }
+  check_kernel_type(kCallName, arguments.a.dtype);
   if (arguments.stand_in) refuse_argument(kCallName, "a kernel has no stand-in", "", "CPU ranks");
   check_device_operands(kCallName, arguments.a, arguments.b);
 }
@@ -30,13 +28,8 @@ std::string DeviceOp::variant(const Arguments& arguments) {
   return are_n_major(kCallName, arguments.b) ? ", [K, N]" : ", [N, K]";
 }
 
-DevicePlan DeviceOp::make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context) {
-  const PlanOf<FusedPlan> plan = make_fused_plan(problem, plan_json, context);
-  return {.fused = std::make_shared<const FusedPlan>(plan.choice),
-          .json = to_json(plan.choice),
-          .explanation = plan.explain(),
-          .half_bytes = plan.half_bytes,
-          .predicted_s = plan.predicted_s};
+DeviceOp::Plan DeviceOp::make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context) {
+  return device_plan_of(make_fused_plan(problem, plan_json, context));
 }
 
 std::string DeviceOp::agreed_text(const Problem& problem, const Plan& plan) {

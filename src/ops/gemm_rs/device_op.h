@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "executor/device_plan_of.h"
 #include "executor/kernel_faults.h"
 #include "ops/gemm_rs/gemm_rs.h"
 
@@ -15,17 +16,9 @@ namespace tilewire::gemm_rs {
 
 struct FusedPlan;
 
-struct DevicePlan {
-  std::shared_ptr<const FusedPlan> fused;
-  std::string json;
-  std::string explanation;  // for people
-  int64_t half_bytes = 0;
-  double predicted_s = 0;
-};
-
 struct DeviceOp {
   using Op = gemm_rs::Op;
-  using Plan = DevicePlan;
+  using Plan = DevicePlanOf<FusedPlan>;
   struct Kernel;
 
   static KernelNames names();

@@ -36,9 +36,7 @@ class FusedPlanner {
   FusedPlanner(const Problem& problem, const PlanContext& context) : p_(problem), x_(context) {
     p_.validate();
     check_one_count_a_rank(kName, p_.rows.size(), x_);
-    if (p_.dtype == DataType::fp32) {
-      refuse_argument(kName, "a has elements of 32 bits", "fp32", "bf16 or fp16 on a GPU");
-    }
+    check_kernel_type(kName, p_.dtype);
   }
 
   const Problem& problem() const { return p_; }
@@ -102,10 +100,7 @@ class FusedPlanner {
   double chunk_s(const FusedPlan& plan, const ReductionCut& cut, int64_t k) const {
     const FormNumbers& form = *form_of(plan);
     const int64_t works = div_up(cut.chunk_rows, form.work_rows()) * div_up(cut.chunk_cols, form.work_cols());
-    const bool is_one_round = chunks_of(cut) * works <= plan.choice.workers;
-    const CacheUse use = x_.machine.ranks_per_gpu > 1 ? CacheUse::shared
-                         : is_one_round               ? CacheUse::little
-                                                      : CacheUse::busy;
+    const CacheUse use = cache_use(x_.machine.ranks_per_gpu, div_up(chunks_of(cut) * works, plan.choice.workers));
     return static_cast<double>(works) * tile_clocks(form, k, use) * kFlopsPerClock / x_.machine.worker_flops;
   }
 
