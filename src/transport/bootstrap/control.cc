@@ -113,6 +113,7 @@ std::vector<Bytes> ControlConnection::Monitor::allgather(const GatherTag& tag, B
   if (result.is_done && !result.fault) return result.parts;
   throw_if_dead(lock);
   if (!result.is_done) raise_expired(lock, tag, steady_now() - start);
+  if (tag.call != 0) raise_and_throw(lock, *result.fault);  // a call of some ranks is the end for all
   throw Error(result.fault->kind, {.what = result.fault->text, .where = fmt::format("rank {}", joined_.rank.value)});
 }
 

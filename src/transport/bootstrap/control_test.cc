@@ -290,17 +290,25 @@ TEST(Control, RankZeroThatHasLeftIsNamedByAGather) {
 }
 
 // The refusal and the goodbye come together; the first is the cause.
-TEST(Control, RankZeroThatRefusesAndLeavesIsHeardForItsRefusal) {
-  for (int round = 0; round < 20; ++round) {
+// Whichever comes first to who waits: the refusal, the goodbye, or its own step.
+TEST(Control, WhoRefusesAndLeavesIsHeardForItsRefusalByACommunicatorThatIsDeadThen) {
+  for (int round = 0; round < 80; ++round) {
+    const int refusing = round % 2;
     const auto failures = run_connected(2, [&](Member m) {
-      if (m.rank == 0) {
-        std::this_thread::sleep_for(std::chrono::microseconds(100 * round));
+      if (m.rank == refusing) {
+        std::this_thread::sleep_for(std::chrono::microseconds(25 * round));
         return m.control.refuse_call(1, "k = 3");
       }
       m.control.begin_call(1, "gemm");
-      m.control.allgather({.kind = "plan", .call = 1}, {}, deadline_in(20s));
+      try {
+        m.control.allgather({.kind = "plan", .call = 1}, {}, deadline_in(20s));
+      } catch (const Error&) {
+        EXPECT_TRUE(m.control.aborted().has_value()) << "rank " << m.rank << ", round " << round;
+        throw;
+      }
     });
-    expect_failure(failures[1], ErrorKind::refused, {"rank 0 refused call 1", "k = 3"});
+    expect_failure(failures[static_cast<size_t>(1 - refusing)], ErrorKind::refused,
+                   {"rank " + std::to_string(refusing) + " refused call 1", "k = 3"});
   }
 }
 
