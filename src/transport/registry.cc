@@ -7,7 +7,7 @@
 
 #include "transport/emulated/emulated_transport.h"
 #include "transport/fault/fault_transport.h"
-#include "transport/rc/port.h"
+#include "transport/rc/rc_port.h"
 #include "transport/rc/rc_transport.h"
 
 namespace tilewire {

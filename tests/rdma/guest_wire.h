@@ -7,8 +7,6 @@
 #include <stdexcept>
 #include <string>
 
-#include "transport/rc/port.h"
-
 namespace tilewire {
 
 inline constexpr int kGuestDevices = 2;

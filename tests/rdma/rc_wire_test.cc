@@ -13,6 +13,7 @@
 #include "guest_wire.h"
 #include "memory/forked_child.h"
 #include "transport/rc/address.h"
+#include "transport/rc/rc_port.h"
 #include "transport/rc/rc_transport.h"
 #include "transport/test_network.h"
 

@@ -7,24 +7,6 @@ namespace tilewire {
 namespace {
 
 constexpr uint64_t kRcAddressMagic = 0x5457524331303031;  // changes with what follows it
-constexpr char kRcKeysName[] = "RDMA keys";
-
-void write_keys(ByteWriter& writer, const std::vector<RcKey>& keys) {
-  writer.u64(keys.size());
-  for (const RcKey& key : keys) writer.u64(key.begin).u64(key.end).u32(key.key);
-}
-
-std::vector<RcKey> read_keys(ByteReader& reader) {
-  std::vector<RcKey> keys;
-  for (uint64_t left = reader.u64(); left > 0; --left) {
-    RcKey key;
-    key.begin = reader.u64();
-    key.end = reader.u64();
-    key.key = reader.u32();
-    keys.push_back(key);
-  }
-  return keys;
-}
 
 }  // namespace
 
@@ -36,7 +18,7 @@ Bytes RcAddress::pack() const {
       .u8(link_layer)
       .u8(static_cast<uint8_t>(mtu));
   writer.u16(lid).raw(std::as_bytes(std::span(gid))).text(port).u64(arena);
-  write_keys(writer, keys);
+  verbs::write_keys(writer, keys);
   writer.u32(scratch_key).u32(receive_entries).u64(queues.size());
   for (const RcQueueEnd& queue : queues) {
     writer.i32(queue.peer.value).i32(queue.channel).u32(queue.number).u32(queue.first_psn).u64(queue.scratch);
@@ -63,7 +45,7 @@ RcAddress RcAddress::unpack(Rank from, std::span<const std::byte> bytes) {
   for (size_t i = 0; i < gid.size(); ++i) address.gid[i] = static_cast<uint8_t>(gid[i]);
   address.port = reader.text();
   address.arena = reader.u64();
-  address.keys = read_keys(reader);
+  address.keys = verbs::read_keys(reader);
   address.scratch_key = reader.u32();
   address.receive_entries = reader.u32();
   for (uint64_t left = reader.u64(); left > 0; --left) {
@@ -76,19 +58,6 @@ RcAddress RcAddress::unpack(Rank from, std::span<const std::byte> bytes) {
   }
   reader.finish();
   return address;
-}
-
-Bytes pack_keys(const std::vector<RcKey>& keys) {
-  ByteWriter writer;
-  write_keys(writer, keys);
-  return writer.take();
-}
-
-std::vector<RcKey> unpack_keys(std::span<const std::byte> bytes) {
-  ByteReader reader(bytes, kRcKeysName);
-  std::vector<RcKey> keys = read_keys(reader);
-  reader.finish();
-  return keys;
 }
 
 }  // namespace tilewire

@@ -8,8 +8,8 @@
 
 #include "base/ids.h"
 #include "transport/bootstrap/byte_codec.h"
-#include "transport/rc/memory.h"
 #include "transport/rc/rc_options.h"
+#include "transport/verbs/memory.h"
 
 namespace tilewire {
 
@@ -29,10 +29,10 @@ struct RcAddress {
   verbs::abi::Mtu mtu = verbs::abi::kMtu1024;
   uint16_t lid = 0;
   verbs::abi::Gid gid{};
-  std::string port{};         // "mlx5_0:1", for errors
-  uint64_t arena = 0;         // address of offset 0
-  std::vector<RcKey> keys{};  // remote, of the arena
-  uint32_t scratch_key = 0;   // remote
+  std::string port{};                    // "mlx5_0:1", for errors
+  uint64_t arena = 0;                    // address of offset 0
+  std::vector<verbs::MemoryKey> keys{};  // remote, of the arena
+  uint32_t scratch_key = 0;              // remote
   uint32_t receive_entries = 0;
   std::vector<RcQueueEnd> queues{};
 
@@ -40,9 +40,5 @@ struct RcAddress {
   // Throws Error(mismatch) for what is no address of this transport.
   static RcAddress unpack(Rank from, std::span<const std::byte> bytes);
 };
-
-// The keys alone, of ranges that were registered later.
-Bytes pack_keys(const std::vector<RcKey>& keys);
-std::vector<RcKey> unpack_keys(std::span<const std::byte> bytes);
 
 }  // namespace tilewire

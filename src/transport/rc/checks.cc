@@ -9,28 +9,23 @@
 
 namespace tilewire {
 
-void check_device_limits(const RcPort& port, const RcOptions& options, size_t peers, const std::string& where) {
+void check_device_limits(const verbs::Port& port, const RcOptions& options, size_t peers, const std::string& where) {
   const uint64_t queues = peers * static_cast<uint64_t>(options.channels);
   const uint64_t completions = queues * RcQueue::completion_entries(options);
-  const auto check = [&](const char* what, uint64_t needed, int64_t most, const char* advice) {
-    if (std::cmp_less_equal(needed, most)) return;
-    throw Error(ErrorKind::resource,
-                {.what = fmt::format("the RDMA device {} has too few {}", port.name, what),
-                 .where = where,
-                 .values = fmt::format("needed = {}: {} peers, {} channels, {} send and {} receive entries", needed,
-                                       peers, options.channels, options.send_entries, options.receive_entries),
-                 .limit = fmt::format("{}", most),
-                 .advice = advice});
-  };
-  check("queue pairs", queues, port.device.max_qp, "lower rc_channels");
-  check("entries of a send queue", options.send_entries + RcQueue::kOwnEntries, port.device.max_qp_wr,
-        "lower rc_send_entries");
-  check("entries of a receive queue", options.receive_entries, port.device.max_qp_wr, "lower rc_receive_entries");
-  check("entries of a completion queue", completions, port.device.max_cqe,
-        "lower rc_channels, rc_send_entries or rc_receive_entries");
+  check_port_needs(
+      port,
+      {{"queue pairs", queues, port.device.max_qp, "lower rc_channels"},
+       {"entries of a send queue", options.send_entries + RcQueue::kOwnEntries, port.device.max_qp_wr,
+        "lower rc_send_entries"},
+       {"entries of a receive queue", options.receive_entries, port.device.max_qp_wr, "lower rc_receive_entries"},
+       {"entries of a completion queue", completions, port.device.max_cqe,
+        "lower rc_channels, rc_send_entries or rc_receive_entries"}},
+      fmt::format("{} peers, {} channels, {} send and {} receive entries", peers, options.channels,
+                  options.send_entries, options.receive_entries),
+      where);
 }
 
-void check_agreement(const RcPort& port, const RcOptions& options, Rank peer, const RcAddress& address,
+void check_agreement(const verbs::Port& port, const RcOptions& options, Rank peer, const RcAddress& address,
                      const std::string& where) {
   const auto check = [&](const char* what, bool is_same, std::string values, const char* advice) {
     if (is_same) return;

@@ -5,16 +5,16 @@
 #include <string>
 
 #include "transport/rc/address.h"
-#include "transport/rc/port.h"
 #include "transport/rc/rc_options.h"
+#include "transport/verbs/port.h"
 
 namespace tilewire {
 
 // All counts are known before anything is made. Throws Error(resource) with what is needed and what the device has.
-void check_device_limits(const RcPort& port, const RcOptions& options, size_t peers, const std::string& where);
+void check_device_limits(const verbs::Port& port, const RcOptions& options, size_t peers, const std::string& where);
 
 // Throws Error(mismatch) where the rank `peer` of that address and this one cannot talk to each other.
-void check_agreement(const RcPort& port, const RcOptions& options, Rank peer, const RcAddress& address,
+void check_agreement(const verbs::Port& port, const RcOptions& options, Rank peer, const RcAddress& address,
                      const std::string& where);
 
 // What a status says to a user, "" where its name says it all.

@@ -14,10 +14,10 @@
 #include <vector>
 
 #include "transport/rc/address.h"
-#include "transport/rc/port.h"
 #include "transport/rc/rc_options.h"
 #include "transport/transport.h"
 #include "transport/verbs/handles.h"
+#include "transport/verbs/port.h"
 
 namespace tilewire {
 
@@ -45,7 +45,7 @@ class RcQueue {
  public:
   struct Setup {
     const verbs::Verbs* verbs = nullptr;
-    const RcPort* port = nullptr;
+    const verbs::Port* port = nullptr;
     const RcOptions* options = nullptr;
     verbs::abi::Pd* pd = nullptr;
     verbs::abi::Cq* cq = nullptr;

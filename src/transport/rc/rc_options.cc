@@ -42,16 +42,4 @@ RcOptions rc_options(const Options& options) {
   return rc;
 }
 
-verbs::abi::Mtu mtu_of_bytes(int32_t bytes) {
-  for (const verbs::abi::Mtu mtu :
-       {verbs::abi::kMtu256, verbs::abi::kMtu512, verbs::abi::kMtu1024, verbs::abi::kMtu2048, verbs::abi::kMtu4096}) {
-    if (bytes_of(mtu) == bytes) return mtu;
-  }
-  throw Error(ErrorKind::invalid_argument, {.what = "there is no such path MTU",
-                                            .values = fmt::format("mtu = {} bytes", bytes),
-                                            .limit = "256, 512, 1024, 2048 or 4096"});
-}
-
-int32_t bytes_of(verbs::abi::Mtu mtu) { return 128 << mtu; }
-
 }  // namespace tilewire

@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <string>
 
-#include "transport/verbs/abi.h"
-
 namespace tilewire {
 
 // How the receiver of a chunk learns that it is here.
@@ -34,14 +32,10 @@ struct RcOptions {
   uint8_t timeout = 17;  // 4.096 us * 2^timeout until a packet is sent again
   uint8_t retries = 6;
   uint8_t rnr_retries = 6;
-  bool relaxed_ordering = false;  // of data: see RcMemory
+  bool relaxed_ordering = false;  // of data, never of words
 };
 
 // From verbs_library and rc_*.
 RcOptions rc_options(const Options& options);
-
-// 4096 -> kMtu4096. Throws Error(invalid_argument) for what is no path MTU.
-verbs::abi::Mtu mtu_of_bytes(int32_t bytes);
-int32_t bytes_of(verbs::abi::Mtu mtu);
 
 }  // namespace tilewire

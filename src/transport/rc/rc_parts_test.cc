@@ -6,13 +6,13 @@
 #include <atomic>
 #include <thread>
 
-#include "transport/rc/address.h"
 #include "transport/error_text.h"
-#include "transport/rc/fake_device.h"
-#include "transport/rc/gid_choice.h"
-#include "transport/rc/memory.h"
+#include "transport/rc/address.h"
 #include "transport/rc/rc_options.h"
+#include "transport/verbs/fake_device.h"
+#include "transport/verbs/gid_choice.h"
 #include "transport/verbs/handles.h"
+#include "transport/verbs/memory.h"
 
 namespace tilewire {
 namespace {
@@ -56,8 +56,8 @@ TEST(GidChoice, NeverTakesAnEmptyOrUnreadableEntryNotEvenWhenAskedFor) {
   EXPECT_EQ(choose_gid({}, -1).text, "no GID can be used; there is: the GID table is empty");
 }
 
-TEST(RcKeyTable, FindsTheRangeOfEveryByteAndNoOther) {
-  RcKeyTable table;
+TEST(KeyTable, FindsTheRangeOfEveryByteAndNoOther) {
+  verbs::KeyTable table;
   EXPECT_EQ(table.find(0), nullptr);
   table.add({8192, 12288, 3});
   table.add({0, 4096, 1});
@@ -67,20 +67,20 @@ TEST(RcKeyTable, FindsTheRangeOfEveryByteAndNoOther) {
   EXPECT_EQ(table.find(4096)->key, 2u);
   EXPECT_EQ(table.find(12287)->key, 3u);
   EXPECT_EQ(table.find(12288), nullptr);
-  RcKeyTable late;
+  verbs::KeyTable late;
   late.add({100, 200, 1});
   EXPECT_EQ(late.find(99), nullptr);
 }
 
-TEST(RcKeyTable, ReadersNeverMissWhatWasThereWhileMoreComes) {
+TEST(KeyTable, ReadersNeverMissWhatWasThereWhileMoreComes) {
   constexpr uint64_t kKeys = 500;
-  RcKeyTable table;
+  verbs::KeyTable table;
   std::atomic<uint64_t> added{0};
   std::thread reader([&] {
     for (uint64_t there = 0; there < kKeys;) {
       there = added.load(std::memory_order_acquire);
       for (uint64_t i = 0; i < there; i += 1 + there / 8) {
-        const RcKey* key = table.find(i * 10);
+        const verbs::MemoryKey* key = table.find(i * 10);
         ASSERT_NE(key, nullptr) << i << " of " << there;
         ASSERT_EQ(key->key, i);
       }

@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 #include <tilewire/error.h>
 
-#include "transport/rc/address.h"
 #include "transport/error_text.h"
-#include "transport/rc/fake_device.h"
-#include "transport/rc/port.h"
+#include "transport/rc/address.h"
 #include "transport/rc/queue.h"
+#include "transport/rc/rc_port.h"
 #include "transport/rc/rc_transport.h"
+#include "transport/verbs/fake_device.h"
 
 namespace tilewire {
 namespace {
@@ -85,11 +85,11 @@ TEST_F(RcSetup, RanksOfANodeTakeWorkingPortsInTurn) {
   device_.ports.insert(device_.ports.begin() + 1, FakeDevice::port("down"));
   device_.ports[1].attr.state = abi::kPortDown;
   const Verbs verbs = device_.table();
-  EXPECT_EQ(open_rc_port(verbs, options_, 0).name, "nic0:1");
-  EXPECT_EQ(open_rc_port(verbs, options_, 1).name, "nic1:1");
-  EXPECT_EQ(open_rc_port(verbs, options_, 2).name, "nic0:1");
+  EXPECT_EQ(open_port(verbs, rc_port_wish(options_), 0).name, "nic0:1");
+  EXPECT_EQ(open_port(verbs, rc_port_wish(options_), 1).name, "nic1:1");
+  EXPECT_EQ(open_port(verbs, rc_port_wish(options_), 2).name, "nic0:1");
   options_.device = "nic1";
-  EXPECT_EQ(open_rc_port(verbs, options_, 0).name, "nic1:1");
+  EXPECT_EQ(open_port(verbs, rc_port_wish(options_), 0).name, "nic1:1");
 }
 
 TEST_F(RcSetup, APathMtuAboveThePortsIsRefused) {
@@ -237,7 +237,7 @@ TEST_F(RcSetup, KeysOfLaterRangesAreToldOnceAndLearned) {
   ASSERT_EQ(address.keys.size(), 1u);
   EXPECT_TRUE(unpack_keys(transport->new_keys()).empty());
   transport->register_arena(kPage, kPage);
-  const std::vector<RcKey> later = unpack_keys(transport->new_keys());
+  const std::vector<verbs::MemoryKey> later = unpack_keys(transport->new_keys());
   ASSERT_EQ(later.size(), 1u);
   EXPECT_EQ(later[0].begin, kPage);
 

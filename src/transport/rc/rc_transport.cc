@@ -12,10 +12,11 @@
 #include "base/log.h"
 #include "transport/rc/address.h"
 #include "transport/rc/checks.h"
-#include "transport/rc/memory.h"
-#include "transport/rc/port.h"
 #include "transport/rc/queue.h"
+#include "transport/rc/rc_port.h"
 #include "transport/registered_ranges.h"
+#include "transport/verbs/memory.h"
+#include "transport/verbs/port.h"
 
 namespace tilewire {
 namespace {
@@ -27,7 +28,7 @@ constexpr uint32_t kRcMostOutstanding = 8192;
 // A request is cut where the device takes no longer message; so many parts always fit into a send queue.
 constexpr uint64_t kRcMostParts = 4;
 
-Caps caps_of(const RcOptions& options, const RcPort& port, size_t queues) {
+Caps caps_of(const RcOptions& options, const verbs::Port& port, size_t queues) {
   return {.name = "rc",
           .ordered_writes = options.signal == RcSignal::ordered,
           .value_writes = true,
@@ -58,14 +59,14 @@ class RcTransport final : public Transport {
   struct Peer {
     bool is_peer = false;
     uint64_t arena = 0;  // its address there
-    RcKeyTable keys;
+    verbs::KeyTable keys;
     std::vector<RcQueue*> queues{};  // by channel
     size_t next_channel = 0;
   };
 
   void make_queues();
   void connect_peer(Rank rank, const RcAddress& address);
-  void learn(Peer& peer, const std::vector<RcKey>& keys);
+  void learn(Peer& peer, const std::vector<verbs::MemoryKey>& keys);
   bool try_post(const WriteRequest& request);
   void cut(const WriteRequest& request, const Peer& peer);
   void flush();
@@ -76,16 +77,16 @@ class RcTransport final : public Transport {
   TransportContext context_;
   RcOptions options_;
   const Verbs& verbs_;
-  RcPort port_;
+  verbs::Port port_;
   Caps caps_;
   Pd pd_;
   Cq cq_;
-  RcScratch scratch_;
+  verbs::ScratchMemory scratch_;
   RegisteredRanges ranges_;
-  RcKeyTable own_keys_;
-  std::mutex keys_mutex_;           // guards the two below
-  std::vector<Mr> memory_;          // of the arena
-  std::vector<RcKey> remote_keys_;  // of the arena, not told yet
+  verbs::KeyTable own_keys_;
+  std::mutex keys_mutex_;                      // guards the two below
+  std::vector<Mr> memory_;                     // of the arena
+  std::vector<verbs::MemoryKey> remote_keys_;  // of the arena, not told yet
   std::vector<std::unique_ptr<RcQueue>> queues_;
   std::vector<Peer> peers_;  // by rank
   std::vector<RcPiece> pieces_;
@@ -99,7 +100,7 @@ RcTransport::RcTransport(const TransportContext& context, const RcOptions& optio
     : context_(context),
       options_(options),
       verbs_(verbs),
-      port_(open_rc_port(verbs, options, context.local)),
+      port_(open_port(verbs, rc_port_wish(options), context.local)),
       caps_(caps_of(options, port_, context.peers.size() * static_cast<size_t>(options.channels))),
       pd_(verbs, verbs.alloc_pd(port_.context.get())),
       peers_(static_cast<size_t>(context.ranks)) {
@@ -116,7 +117,7 @@ void RcTransport::make_queues() {
   const auto entries = static_cast<int>(std::max<size_t>(1, count * RcQueue::completion_entries(options_)));
   cq_ = Cq(verbs_, verbs_.create_cq(port_.context.get(), entries, nullptr, nullptr, 0));
   TILEWIRE_CHECK(cq_, ErrorKind::resource, "{}: no completion queue of {} entries on {}", where(), entries, port_.name);
-  scratch_ = RcScratch(verbs_, pd_.get(), std::max<uint64_t>(1, count) * bytes, where());
+  scratch_ = verbs::ScratchMemory(verbs_, pd_.get(), std::max<uint64_t>(1, count) * bytes, where());
   for (const Rank rank : context_.peers) {
     Peer& peer = peers_[static_cast<size_t>(rank.value)];
     peer.is_peer = true;
@@ -174,8 +175,8 @@ std::vector<std::byte> RcTransport::new_keys() {
   return pack_keys(std::exchange(remote_keys_, {}));
 }
 
-void RcTransport::learn(Peer& peer, const std::vector<RcKey>& keys) {
-  for (const RcKey& key : keys) peer.keys.add(key);
+void RcTransport::learn(Peer& peer, const std::vector<verbs::MemoryKey>& keys) {
+  for (const verbs::MemoryKey& key : keys) peer.keys.add(key);
 }
 
 void RcTransport::learn_keys(std::span<const std::vector<std::byte>> by_rank) {
@@ -266,12 +267,12 @@ void RcTransport::cut(const WriteRequest& request, const Peer& peer) {
   const bool is_value = request.kind == RequestKind::write_value;
   uint64_t left = is_value ? sizeof(request.value) : request.bytes;
   for (uint64_t at = 0; left > 0;) {
-    const RcKey* dst = peer.keys.find(request.dst_offset + at);
+    const verbs::MemoryKey* dst = peer.keys.find(request.dst_offset + at);
     if (dst == nullptr) fail("the peer has registered no memory there");
     RcPiece piece{.dst = peer.arena + request.dst_offset + at, .dst_key = dst->key};
     piece.bytes = std::min({left, dst->end - (request.dst_offset + at), uint64_t{port_.attr.max_msg_sz}});
     if (!is_value) {
-      const RcKey* src = own_keys_.find(request.src_offset + at);
+      const verbs::MemoryKey* src = own_keys_.find(request.src_offset + at);
       piece.src = reinterpret_cast<uint64_t>(context_.arena) + request.src_offset + at;
       piece.src_key = src->key;
       piece.bytes = std::min(piece.bytes, src->end - (request.src_offset + at));

@@ -3,46 +3,54 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "memory/mapping.h"
+#include "transport/bootstrap/byte_codec.h"
 #include "transport/snapshot_list.h"
 #include "transport/verbs/handles.h"
 
-namespace tilewire {
+namespace tilewire::verbs {
 
 // Part of an arena, [begin, end) in offsets, and the key that opens it: local for the own one, remote for a peer's.
-struct RcKey {
+struct MemoryKey {
   uint64_t begin = 0;
   uint64_t end = 0;
   uint32_t key = 0;
 };
 
+void write_keys(ByteWriter& writer, const std::vector<MemoryKey>& keys);
+std::vector<MemoryKey> read_keys(ByteReader& reader);
+// The keys alone, of ranges that were registered later.
+Bytes pack_keys(const std::vector<MemoryKey>& keys);
+std::vector<MemoryKey> unpack_keys(std::span<const std::byte> bytes);
+
 // Thread-safety: find() from any thread without a lock, also while add() runs; add() by one thread at a time.
-class RcKeyTable {
+class KeyTable {
  public:
-  void add(const RcKey& key);
+  void add(const MemoryKey& key);
   // The key for the byte at `offset`, or null.
-  const RcKey* find(uint64_t offset) const;
+  const MemoryKey* find(uint64_t offset) const;
 
  private:
-  SnapshotList<RcKey> keys_;  // sorted, apart
+  SnapshotList<MemoryKey> keys_;  // sorted, apart
 };
 
 // Registers memory for RDMA writes from and into it. `relaxed`: its bytes may become visible in any order until a
 // completion of the receiver says that all are here. Throws Error(resource) with the bytes and the limit that is in the
 // way; `where` names rank and use.
-verbs::Mr register_memory(const verbs::Verbs& verbs, verbs::abi::Pd* pd, std::byte* begin, uint64_t bytes, bool relaxed,
-                          const std::string& where);
+Mr register_memory(const Verbs& verbs, abi::Pd* pd, std::byte* begin, uint64_t bytes, bool relaxed,
+                   const std::string& where);
 
 // Memory of the transport's own for credits, values and probes: shared, so that a fork leaves it where it is, zeroed and
 // registered.
-class RcScratch {
+class ScratchMemory {
  public:
-  RcScratch() = default;
+  ScratchMemory() = default;
   // Throws Error(resource).
-  RcScratch(const verbs::Verbs& verbs, verbs::abi::Pd* pd, uint64_t bytes, const std::string& where);
+  ScratchMemory(const Verbs& verbs, abi::Pd* pd, uint64_t bytes, const std::string& where);
 
   std::byte* base() const { return memory_.base(); }
   uint32_t lkey() const { return mr_->lkey; }
@@ -54,7 +62,7 @@ class RcScratch {
 
  private:
   Mapping memory_;
-  verbs::Mr mr_;
+  Mr mr_;
 };
 
-}  // namespace tilewire
+}  // namespace tilewire::verbs

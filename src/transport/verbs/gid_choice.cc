@@ -1,14 +1,14 @@
-#include "transport/rc/gid_choice.h"
+#include "transport/verbs/gid_choice.h"
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace tilewire {
+namespace tilewire::verbs {
 namespace {
 
-using verbs::abi::Gid;
+using abi::Gid;
 
 bool is_empty(const Gid& gid) {
   return std::all_of(gid.begin(), gid.end(), [](uint8_t byte) { return byte == 0; });
@@ -22,11 +22,11 @@ bool is_ipv4(const Gid& gid) {
          gid[11] == 0xff;
 }
 
-const char* type_text(verbs::abi::GidType type) {
+const char* type_text(abi::GidType type) {
   switch (type) {
-    case verbs::abi::kGidInfiniband: return "InfiniBand";
-    case verbs::abi::kGidRoceV1: return "RoCE v1";
-    case verbs::abi::kGidRoceV2: return "RoCE v2";
+    case abi::kGidInfiniband: return "InfiniBand";
+    case abi::kGidRoceV1: return "RoCE v1";
+    case abi::kGidRoceV2: return "RoCE v2";
   }
   return "unknown type";
 }
@@ -37,7 +37,7 @@ constexpr int kNever = 100;
 
 int badness(const GidRow& row) {
   if (!row.is_readable || is_empty(row.gid)) return kNever;
-  const bool is_v2 = row.type == verbs::abi::kGidRoceV2;
+  const bool is_v2 = row.type == abi::kGidRoceV2;
   if (is_v2 && is_ipv4(row.gid)) return 0;
   if (is_v2 && !is_link_local(row.gid)) return kFree;
   if (is_ipv4(row.gid)) return 2;
@@ -85,4 +85,4 @@ GidChoice choose_gid(const std::vector<GidRow>& table, int32_t asked) {
   return choice;
 }
 
-}  // namespace tilewire
+}  // namespace tilewire::verbs

@@ -6,18 +6,18 @@
 
 #include "transport/verbs/abi.h"
 
-namespace tilewire {
+namespace tilewire::verbs {
 
 struct GidRow {
   int32_t index = 0;
-  verbs::abi::Gid gid{};
-  verbs::abi::GidType type = verbs::abi::kGidInfiniband;
+  abi::Gid gid{};
+  abi::GidType type = abi::kGidInfiniband;
   bool is_readable = true;  // false: there is an entry, and asking for it failed
 };
 
 struct GidChoice {
   int32_t index = -1;  // -1: none can be used
-  verbs::abi::Gid gid{};
+  abi::Gid gid{};
   std::string text{};     // "GID 1 (::ffff:10.77.0.1, RoCE v2)", or why there is none, with what the table holds
   std::string warning{};  // not empty where the best there is may not reach other subnets
 };
@@ -26,6 +26,6 @@ struct GidChoice {
 // RoCE v1 or a link-local address. Rows that are empty or cannot be read are never taken.
 GidChoice choose_gid(const std::vector<GidRow>& table, int32_t asked);
 
-std::string gid_text(const verbs::abi::Gid& gid);
+std::string gid_text(const abi::Gid& gid);
 
-}  // namespace tilewire
+}  // namespace tilewire::verbs

@@ -1,0 +1,57 @@
+#include "transport/rc/rc_port.h"
+
+#include <fmt/format.h>
+#include <tilewire/error.h>
+
+#include <algorithm>
+
+namespace tilewire {
+namespace {
+
+using namespace verbs;
+
+// Its row of the GID table is needed for other subnets alone.
+std::string judge_infiniband(const RcOptions& options, Port& port) {
+  if (!port.gids.empty()) {
+    const auto row = static_cast<size_t>(std::clamp(options.gid_index, 0, port.attr.gid_tbl_len - 1));
+    const GidRow& gid = port.gids[row];
+    port.gid = {.index = gid.index, .gid = gid.gid, .text = gid_text(gid.gid)};
+  }
+  return port.attr.lid == 0 ? "the port has no LID: is there a subnet manager?" : "";
+}
+
+std::string judge(const RcOptions& options, Port& port) {
+  std::string problem;
+  switch (port.attr.link_layer) {
+    case abi::kLinkEthernet:
+      port.gid = choose_gid(port.gids, options.gid_index);
+      if (port.gid.index < 0) problem = port.gid.text;
+      break;
+    case abi::kLinkInfiniband: problem = judge_infiniband(options, port); break;
+    default: problem = "it is neither InfiniBand nor RoCE"; break;
+  }
+  if (problem.empty() && options.mtu_bytes > bytes_of(port.attr.active_mtu)) {
+    problem = fmt::format("the path MTU asked for is {}, that of the port {}", options.mtu_bytes,
+                          bytes_of(port.attr.active_mtu));
+  }
+  return problem;
+}
+
+}  // namespace
+
+PortWish rc_port_wish(const RcOptions& options) {
+  return {.device_option = "rc_device", .device = options.device, .judge = [options](Port& port) {
+            return judge(options, port);
+          }};
+}
+
+std::string why_no_rc_port(const RcOptions& options) {
+  try {
+    open_port(load_verbs(options.library), rc_port_wish(options), 0);
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+}  // namespace tilewire

@@ -1,0 +1,16 @@
+// Which ports the RC transport can use, and how it names its end of a path.
+#pragma once
+
+#include <string>
+
+#include "transport/rc/rc_options.h"
+#include "transport/verbs/port.h"
+
+namespace tilewire {
+
+verbs::PortWish rc_port_wish(const RcOptions& options);
+
+// "" when there is a port that can be used, else why not.
+std::string why_no_rc_port(const RcOptions& options);
+
+}  // namespace tilewire

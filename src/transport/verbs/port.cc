@@ -1,0 +1,184 @@
+#include "transport/verbs/port.h"
+
+#include <fmt/format.h>
+#include <tilewire/error.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <fstream>
+#include <memory>
+#include <utility>
+
+namespace tilewire::verbs {
+namespace {
+
+const char* state_text(abi::PortState state) {
+  switch (state) {
+    case abi::kPortDown: return "down";
+    case abi::kPortInit: return "initialising";
+    case abi::kPortArmed: return "armed";
+    case abi::kPortActive: return "active";
+    default: return "in no known state";
+  }
+}
+
+// Libraries before rdma-core 31 do not tell the type of an entry; the kernel does.
+abi::GidType type_from_kernel(const std::string& device, int port, int index) {
+  std::ifstream file(fmt::format("/sys/class/infiniband/{}/ports/{}/gid_attrs/types/{}", device, port, index));
+  std::string line;
+  std::getline(file, line);
+  return line.find("v2") != std::string::npos ? abi::kGidRoceV2 : abi::kGidRoceV1;
+}
+
+GidRow read_gid(const Verbs& verbs, const Port& port, const std::string& device, int32_t index) {
+  GidRow row{.index = index};
+  if (verbs.query_gid_entry != nullptr) {
+    abi::GidEntry entry{};
+    const int error =
+        verbs.query_gid_entry(port.context.get(), port.number, static_cast<uint32_t>(index), &entry, 0, sizeof(entry));
+    // ENODATA is an empty row.
+    row.is_readable = error == 0 || error == ENODATA;
+    if (error == 0) row.gid = entry.gid;
+    row.type = static_cast<abi::GidType>(entry.gid_type);
+  } else {
+    row.is_readable = verbs.query_gid(port.context.get(), port.number, index, &row.gid) == 0;
+    row.type = type_from_kernel(device, port.number, index);
+  }
+  return row;
+}
+
+void describe(const Verbs& verbs, const PortWish& wish, const std::string& device, Port& port) {
+  const int error = verbs.query_port(port.context.get(), port.number, &port.attr);
+  if (error != 0) {
+    port.problem = fmt::format("the port cannot be asked: {}", errno_text(error));
+    return;
+  }
+  port.gids.reserve(static_cast<size_t>(std::max(0, port.attr.gid_tbl_len)));
+  for (int32_t i = 0; i < port.attr.gid_tbl_len; ++i) port.gids.push_back(read_gid(verbs, port, device, i));
+  port.problem = wish.judge(port);
+  if (port.attr.state != abi::kPortActive) port.problem = fmt::format("the port is {}", state_text(port.attr.state));
+}
+
+// The devices of this machine, as long as it lives.
+class DeviceList {
+ public:
+  explicit DeviceList(const Verbs& verbs) : verbs_(verbs), devices_(verbs.get_device_list(&count_)) {
+    if (devices_ != nullptr) return;
+    throw Error(ErrorKind::unavailable, {.what = "the RDMA devices cannot be listed",
+                                         .values = errno_text(errno),
+                                         .advice = "load ib_uverbs; in a container give it /dev/infiniband"});
+  }
+  ~DeviceList() { verbs_.free_device_list(devices_); }
+  DeviceList(const DeviceList&) = delete;
+  DeviceList& operator=(const DeviceList&) = delete;
+
+  int size() const { return count_; }
+  abi::Device* at(int i) const { return devices_[i]; }
+
+ private:
+  const Verbs& verbs_;
+  int count_ = 0;
+  abi::Device** devices_;
+};
+
+Context open_device(const Verbs& verbs, abi::Device* device) { return {verbs, verbs.open_device(device)}; }
+
+bool is_asked_for(const Port& port, const PortWish& wish) {
+  return wish.device.empty() || port.name == wish.device || port.name.substr(0, port.name.find(':')) == wish.device;
+}
+
+[[noreturn]] void fail_choice(const std::vector<Port>& ports, const PortWish& wish) {
+  std::string there;
+  for (const Port& port : ports) {
+    there += fmt::format("{}{}: {}", there.empty() ? "" : "; ", port.name,
+                         port.problem.empty() ? "can be used" : port.problem);
+  }
+  throw Error(ErrorKind::unavailable,
+              {.what = wish.device.empty() ? "no port of an RDMA device can be used"
+                                           : "the RDMA device that was asked for cannot be used",
+               .values = wish.device.empty() ? "" : fmt::format("{} = {}", wish.device_option, wish.device),
+               .limit = there.empty() ? "there is no RDMA device" : "there are: " + there,
+               .advice = "see `rdma link` and `ibv_devinfo`; in a container give it /dev/infiniband"});
+}
+
+const char* network_text(const Port& port) {
+  switch (port.attr.link_layer) {
+    case abi::kLinkEthernet: return "RoCE";
+    case abi::kLinkInfiniband: return "InfiniBand";
+    case abi::kLinkUnspecified: return "EFA";  // the only devices of such a link
+  }
+  return "unknown network";
+}
+
+}  // namespace
+
+abi::Mtu mtu_of_bytes(int32_t bytes) {
+  for (const abi::Mtu mtu : {abi::kMtu256, abi::kMtu512, abi::kMtu1024, abi::kMtu2048, abi::kMtu4096}) {
+    if (bytes_of(mtu) == bytes) return mtu;
+  }
+  throw Error(ErrorKind::invalid_argument, {.what = "there is no such path MTU",
+                                            .values = fmt::format("mtu = {} bytes", bytes),
+                                            .limit = "256, 512, 1024, 2048 or 4096"});
+}
+
+int32_t bytes_of(abi::Mtu mtu) { return 128 << mtu; }
+
+std::string Port::text() const {
+  const bool is_infiniband = attr.link_layer == abi::kLinkInfiniband;
+  return fmt::format("{}, {}, {}, MTU {}", name, network_text(*this),
+                     is_infiniband ? fmt::format("LID {}", attr.lid) : gid.text, bytes_of(attr.active_mtu));
+}
+
+std::string Port::state_now(const Verbs& verbs) const {
+  abi::PortAttr now{};
+  if (verbs.query_port(context.get(), number, &now) != 0) return "not to be asked any more";
+  return state_text(now.state);
+}
+
+std::vector<Port> list_ports(const Verbs& verbs, const PortWish& wish) {
+  std::vector<Port> ports;
+  const DeviceList devices(verbs);
+  for (int i = 0; i < devices.size(); ++i) {
+    const std::string device = verbs.get_device_name(devices.at(i));
+    int port_count = 1;
+    for (int number = 1; number <= port_count; ++number) {
+      Port port{.context = open_device(verbs, devices.at(i)),
+                .name = fmt::format("{}:{}", device, number),
+                .number = static_cast<uint8_t>(number)};
+      if (!port.context) {
+        port.problem = fmt::format("it cannot be opened: {}", errno_text(errno));
+      } else if (const int error = verbs.query_device(port.context.get(), &port.device); error != 0) {
+        port.problem = fmt::format("it cannot be asked: {}", errno_text(error));
+      } else {
+        port_count = std::max<int>(1, port.device.phys_port_cnt);
+        describe(verbs, wish, device, port);
+      }
+      ports.push_back(std::move(port));
+    }
+  }
+  return ports;
+}
+
+Port open_port(const Verbs& verbs, const PortWish& wish, int32_t local) {
+  std::vector<Port> ports = list_ports(verbs, wish);
+  std::vector<size_t> good;
+  for (size_t i = 0; i < ports.size(); ++i) {
+    if (is_asked_for(ports[i], wish) && ports[i].problem.empty()) good.push_back(i);
+  }
+  if (good.empty()) fail_choice(ports, wish);
+  return std::move(ports[good[static_cast<size_t>(local) % good.size()]]);
+}
+
+void check_port_needs(const Port& port, const std::vector<PortNeed>& needs, const std::string& counts,
+                      const std::string& where) {
+  for (const PortNeed& need : needs) {
+    if (std::cmp_less_equal(need.needed, need.most)) continue;
+    throw Error(ErrorKind::resource, {.what = fmt::format("the RDMA device {} has too few {}", port.name, need.what),
+                                      .where = where,
+                                      .values = fmt::format("needed = {}: {}", need.needed, counts),
+                                      .limit = fmt::format("{}", need.most),
+                                      .advice = need.advice});
+  }
+}
+
+}  // namespace tilewire::verbs

@@ -1,0 +1,60 @@
+// Ports of RDMA devices: found, judged and chosen. What a transport needs of a port it says in a PortWish.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "transport/verbs/gid_choice.h"
+#include "transport/verbs/handles.h"
+
+namespace tilewire::verbs {
+
+// 4096 -> kMtu4096. Throws Error(invalid_argument) for what is no path MTU.
+abi::Mtu mtu_of_bytes(int32_t bytes);
+int32_t bytes_of(abi::Mtu mtu);
+
+struct Port {
+  Context context;
+  std::string name;  // "mlx5_0:1"
+  uint8_t number = 1;
+  abi::DeviceAttr device{};
+  abi::PortAttr attr{};
+  std::vector<GidRow> gids{};  // all rows of its table
+  GidChoice gid{};             // the one that names this end of a path
+  std::string problem{};       // "" when it can be used; else why not
+
+  bool is_ethernet() const { return attr.link_layer == abi::kLinkEthernet; }
+  // "mlx5_0:1, RoCE, GID 3 (::ffff:10.0.0.1, RoCE v2), MTU 4096"
+  std::string text() const;
+  // "active", "down": now.
+  std::string state_now(const Verbs& verbs) const;
+};
+
+struct PortWish {
+  std::string device_option;  // "rc_device": what errors tell to set
+  std::string device{};       // its value, "mlx5_0" or "mlx5_0:1"; "": any
+  // Of an active port: chooses its gid and returns what is in the way, "" when it can be used.
+  std::function<std::string(Port&)> judge{};
+};
+
+// Every port of every device that can be opened, with what is wrong with it. Throws Error(unavailable) where devices
+// cannot be listed at all.
+std::vector<Port> list_ports(const Verbs& verbs, const PortWish& wish);
+
+// The one that wish.device names, or of all that can be used the one whose turn it is: the ranks of a node take them
+// in turn by `local`. Throws Error(unavailable) with every port and what is wrong with it.
+Port open_port(const Verbs& verbs, const PortWish& wish, int32_t local);
+
+// "too few queue pairs": throws Error(resource) where more is needed than the port's device has.
+struct PortNeed {
+  const char* what;
+  uint64_t needed = 0;
+  int64_t most = 0;
+  const char* advice;
+};
+// `counts` says what the numbers are made of.
+void check_port_needs(const Port& port, const std::vector<PortNeed>& needs, const std::string& counts,
+                      const std::string& where);
+
+}  // namespace tilewire::verbs
