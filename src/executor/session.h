@@ -44,6 +44,7 @@
 namespace tilewire {
 
 class RelayRing;
+struct LocalReach;
 
 // Ranks as threads of one process: what they share besides the rendezvous.
 struct ThreadRanks {
@@ -218,6 +219,7 @@ class Session {
   void start_proxy();
   std::vector<UniqueFd> exchange_fds(std::string_view purpose, int fd, SteadyTime deadline);
   TransportContext transport_context();
+  LocalReach local_reach();
   std::vector<Rank> remote_members() const;
   void register_new_ranges();
   void after_growth();

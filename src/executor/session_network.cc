@@ -10,6 +10,7 @@
 #include "schedule/hash.h"
 #include "transport/arrival.h"
 #include "transport/bootstrap/fd_exchange.h"
+#include "transport/emulated/local_reach.h"
 #include "transport/emulated/wire_writer.h"
 #include "transport/registry.h"
 #include "transport/transport_choice.h"
@@ -107,18 +108,25 @@ TransportContext Session::transport_context() {
                            .arena_bytes = static_cast<uint64_t>(arena_->layout().total_bytes()),
                            .strict_bytes = static_cast<uint64_t>(arena_->layout().half_offset(0)),
                            .local = topology().local(rank()).value};
-  for (int32_t r = 0; r < context.ranks; ++r) {
+  context.local_reach = std::make_shared<LocalReach>(local_reach());
+  return context;
+}
+
+// For a transport that plays a network on this machine.
+LocalReach Session::local_reach() {
+  LocalReach reach;
+  for (int32_t r = 0; r < control_->world_size(); ++r) {
     if (threads_) {
-      context.peer_arena_bases.push_back(threads_->arenas->base(Rank{r}));
+      reach.arena_bases.push_back(threads_->arenas->base(Rank{r}));
     } else {
-      context.peer_arena_fds.push_back(arena_fds_[r].get());
+      reach.arena_fds.push_back(arena_fds_[r].get());
     }
   }
-  context.exchange_fds = [this](std::string_view purpose, int fd, std::chrono::nanoseconds limit) {
+  reach.exchange_fds = [this](std::string_view purpose, int fd, std::chrono::nanoseconds limit) {
     return exchange_fds(purpose, fd, deadline_in(limit));
   };
-  if (wire_) context.make_writer = [ring = wire_->ring()] { return std::make_unique<WireWriter>(ring); };
-  return context;
+  if (wire_) reach.make_writer = [ring = wire_->ring()] { return std::make_unique<WireWriter>(ring); };
+  return reach;
 }
 
 const TransportKind& Session::choose_transport(SteadyTime deadline) {

@@ -9,6 +9,7 @@
 
 #include "memory/thread_arena.h"
 #include "memory/words.h"
+#include "transport/emulated/local_reach.h"
 #include "transport/transport.h"
 
 namespace tilewire {
@@ -61,7 +62,9 @@ class TestNetwork {
     TransportContext context{.rank = rank, .ranks = ranks(), .peers = peers(rank), .local = rank.value};
     context.arena = memory_->base(rank);
     context.arena_bytes = static_cast<uint64_t>(layout_.total_bytes());
-    for (int32_t r = 0; r < ranks(); ++r) context.peer_arena_bases.push_back(memory_->base(Rank{r}));
+    LocalReach reach;
+    for (int32_t r = 0; r < ranks(); ++r) reach.arena_bases.push_back(memory_->base(Rank{r}));
+    context.local_reach = std::make_shared<LocalReach>(std::move(reach));
     return context;
   }
 

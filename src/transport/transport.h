@@ -12,16 +12,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/ids.h"
-#include "base/unique_fd.h"
 
 namespace tilewire {
 
@@ -69,12 +66,7 @@ struct Event {
   int32_t status = 0;  // failed: a back end's own code, see describe_status
 };
 
-// Collective among the ranks of this host: gives `own_fd` to all and returns theirs by rank, none for those that have
-// none and for this rank itself. `purpose` tells exchanges apart. Throws as exchange_fds() of the bootstrap does.
-using FdExchanger =
-    std::function<std::vector<UniqueFd>(std::string_view purpose, int own_fd, std::chrono::nanoseconds deadline)>;
-
-class ArenaWriter;  // transport/emulated/arena_writer.h
+struct LocalReach;  // transport/emulated/local_reach.h
 
 // What a transport needs to be made. All ranks use the same options.
 struct TransportContext {
@@ -85,15 +77,8 @@ struct TransportContext {
   uint64_t arena_bytes = 0;    // length of the reserved range, the same on all ranks
   uint64_t strict_bytes = 0;   // what lies before this offset is words: never written in a relaxed order
   int32_t local = 0;           // number of this rank on its node: ranks of a node take devices in turn
-
-  // For `emulated`, where one machine plays several nodes; real networks look at none of these.
-  // How a peer's arena is reached: its base where the ranks are threads of one process, else its memory file, which the
-  // transport maps (the descriptor stays the caller's and is needed during connect() only). By rank; empty when unused.
-  std::vector<std::byte*> peer_arena_bases{};
-  std::vector<int> peer_arena_fds{};
-  FdExchanger exchange_fds{};  // not needed where the ranks are threads of one process
-  // Makes what moves data between arenas that the processor cannot reach; empty: it can.
-  std::function<std::unique_ptr<ArenaWriter>()> make_writer{};
+  // For a transport that plays a network between ranks of one machine; null where there is no such way.
+  std::shared_ptr<const LocalReach> local_reach{};
 };
 
 class Transport {
@@ -107,7 +92,7 @@ class Transport {
   // What peers need to reach this rank, exchanged by the bootstrap; then connect() with the addresses of all ranks.
   virtual std::vector<std::byte> address() = 0;
   // Collective among all ranks. Throws Error(mismatch) for an address that is no address of this transport,
-  // Error(deadline) and what `exchange_fds` throws.
+  // Error(deadline) and what it needs of its context throws.
   virtual void connect(std::span<const std::vector<std::byte>> addresses, std::chrono::nanoseconds deadline) = 0;
   // Collective, once connect() has returned on all ranks: each path carries something both ways. No post() before it has
   // returned on all ranks. Throws Error(deadline, unavailable) with the peer.

@@ -74,14 +74,15 @@ class ProcessRank {
     const UniqueFd peer_arena = receive_fd(socket);
     TransportContext context{.rank = me_, .ranks = 2, .peers = {peer_}, .arena = arena_->base()};
     context.arena_bytes = static_cast<uint64_t>(layout_.total_bytes());
-    context.peer_arena_fds = {-1, -1};
-    context.peer_arena_fds[static_cast<size_t>(peer_.value)] = peer_arena.get();
-    context.exchange_fds = [this, socket](std::string_view, int fd, std::chrono::nanoseconds) {
+    LocalReach reach{.arena_fds = {-1, -1}};
+    reach.arena_fds[static_cast<size_t>(peer_.value)] = peer_arena.get();
+    reach.exchange_fds = [this, socket](std::string_view, int fd, std::chrono::nanoseconds) {
       send_fd(socket, fd);
       std::vector<UniqueFd> fds(2);
       fds[static_cast<size_t>(peer_.value)] = receive_fd(socket);
       return fds;
     };
+    context.local_reach = std::make_shared<LocalReach>(std::move(reach));
     transport_ = make_transport(options, context);
     for (const ArenaRange& r : arena_->ranges()) {
       transport_->register_arena(static_cast<uint64_t>(r.begin_bytes), static_cast<uint64_t>(r.bytes));

@@ -13,6 +13,7 @@
 #include "schedule/topology_tables.h"
 #include "transport/arrival_sink.h"
 #include "transport/emulated/emulated_transport.h"
+#include "transport/emulated/local_reach.h"
 #include "transport/emulated/wire_writer.h"
 #include "transport/proxy.h"
 
@@ -211,9 +212,10 @@ class VirtualCluster {
                                .ranks = ranks(),
                                .peers = remote_members(Rank{r}),
                                .arena = rank.arena.data(),
-                               .arena_bytes = static_cast<uint64_t>(layout_.total_bytes()),
-                               .peer_arena_bases = bases_};
-      context.make_writer = [ring = rank.wire_ring()] { return std::make_unique<WireWriter>(ring); };
+                               .arena_bytes = static_cast<uint64_t>(layout_.total_bytes())};
+      LocalReach reach{.arena_bases = bases_};
+      reach.make_writer = [ring = rank.wire_ring()] { return std::make_unique<WireWriter>(ring); };
+      context.local_reach = std::make_shared<LocalReach>(std::move(reach));
       rank.transport = make_emulated_transport(context, options);
       rank.transport->register_arena(0, context.arena_bytes);
       addresses.push_back(rank.transport->address());

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "memory/wait.h"
+#include "transport/emulated/local_reach.h"
 #include "transport/emulated/link_model.h"
 #include "transport/emulated/receive_queue.h"
 #include "transport/test_network.h"
@@ -219,7 +220,8 @@ TEST(Emulated, PeersOfAnotherPersonalityAreRefused) {
     for (int32_t r = 0; r < 2; ++r) {
       TransportContext context{.rank = Rank{r}, .ranks = 2, .peers = {Rank{1 - r}}, .arena = memory.base(Rank{r})};
       context.arena_bytes = static_cast<uint64_t>(layout.total_bytes());
-      context.peer_arena_bases = {memory.base(Rank{0}), memory.base(Rank{1})};
+      context.local_reach =
+          std::make_shared<LocalReach>(LocalReach{.arena_bases = {memory.base(Rank{0}), memory.base(Rank{1})}});
       transports.push_back(
           make_emulated_transport(context, {.personality = r == 0 ? Personality::rc : Personality::srd}));
       addresses.push_back(transports.back()->address());

@@ -11,7 +11,7 @@
 #include <random>
 
 #include "base/check.h"
-#include "transport/emulated/arena_writer.h"
+#include "transport/emulated/local_reach.h"
 #include "transport/emulated/link_model.h"
 #include "transport/emulated/receive_queue.h"
 #include "transport/registered_ranges.h"
@@ -60,7 +60,8 @@ class EmulatedTransport final : public Transport {
         peer_queues_(static_cast<size_t>(context.ranks)) {
     for (uint32_t i = options.max_outstanding; i > 0; --i) free_.push_back(i - 1);
     // Before connect(), because the descriptors of arenas need not live longer than that.
-    writer_ = context.make_writer ? context.make_writer() : make_host_arena_writer(context, where());
+    const LocalReach* reach = context.local_reach.get();
+    writer_ = reach != nullptr && reach->make_writer ? reach->make_writer() : make_host_arena_writer(context, where());
   }
   ~EmulatedTransport() override { close(); }
 
@@ -142,8 +143,10 @@ Address EmulatedTransport::read_address(Rank peer, std::span<const std::byte> by
 void EmulatedTransport::connect(std::span<const std::vector<std::byte>> addresses, std::chrono::nanoseconds deadline) {
   TILEWIRE_CHECK_EQ(addresses.size(), peer_queues_.size(), ErrorKind::invalid_argument, "one address a rank");
   std::vector<UniqueFd> fds;
-  const bool are_threads = !context_.peer_arena_bases.empty();
-  if (!are_threads && context_.exchange_fds) fds = context_.exchange_fds("receive queue", queue_->fd(), deadline);
+  const LocalReach* reach = context_.local_reach.get();
+  if (reach != nullptr && reach->arena_bases.empty() && reach->exchange_fds) {
+    fds = reach->exchange_fds("receive queue", queue_->fd(), deadline);
+  }
   for (const Rank p : context_.peers) {
     const auto r = static_cast<size_t>(p.value);
     const Address address = read_address(p, addresses[r]);

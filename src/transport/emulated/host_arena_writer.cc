@@ -7,7 +7,7 @@
 
 #include "memory/bell.h"
 #include "memory/mapping.h"
-#include "transport/emulated/arena_writer.h"
+#include "transport/emulated/local_reach.h"
 
 namespace tilewire {
 namespace {
@@ -42,10 +42,12 @@ class HostArenaWriter final : public ArenaWriter {
   void reach(const TransportContext& context, Rank p, const std::string& where) {
     const auto r = static_cast<size_t>(p.value);
     Peer& peer = peers_.at(r);
-    if (r < context.peer_arena_bases.size() && context.peer_arena_bases[r] != nullptr) {
-      peer.arena = context.peer_arena_bases[r];
-    } else if (r < context.peer_arena_fds.size() && context.peer_arena_fds[r] >= 0) {
-      peer.mapping = Mapping::share(context.peer_arena_fds[r], static_cast<int64_t>(context.arena_bytes), where,
+    const LocalReach none;
+    const LocalReach& ways = context.local_reach ? *context.local_reach : none;
+    if (r < ways.arena_bases.size() && ways.arena_bases[r] != nullptr) {
+      peer.arena = ways.arena_bases[r];
+    } else if (r < ways.arena_fds.size() && ways.arena_fds[r] >= 0) {
+      peer.mapping = Mapping::share(ways.arena_fds[r], static_cast<int64_t>(context.arena_bytes), where,
                                     fmt::format("arena of rank {}", p.value));
       peer.arena = peer.mapping.base();
     } else {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "transport/emulated/emulated_transport.h"
+#include "transport/emulated/local_reach.h"
 #include "transport/emulated/wire_writer.h"
 #include "transport/test_network.h"
 
@@ -125,9 +126,9 @@ class ThreadWire {
 void send_and_check(Personality personality) {
   const std::vector<RingStorage> rings(2);
   TestNetwork net(2, [&](TransportContext context) {
-    context.make_writer = [ring = rings[static_cast<size_t>(context.rank.value)].ring()] {
-      return std::make_unique<WireWriter>(ring);
-    };
+    const WireRing ring = rings[static_cast<size_t>(context.rank.value)].ring();
+    context.local_reach =
+        std::make_shared<LocalReach>(LocalReach{.make_writer = [ring] { return std::make_unique<WireWriter>(ring); }});
     return make_emulated_transport(context, {.personality = personality});
   });
   TestNetwork* there = &net;
