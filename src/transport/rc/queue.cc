@@ -10,6 +10,8 @@
 #include <cstring>
 #include <random>
 
+#include "transport/verbs/path_check.h"
+
 namespace tilewire {
 namespace {
 
@@ -23,11 +25,6 @@ constexpr uint32_t kPsnMask = 0xffffff;
 uint32_t random_psn() {
   static thread_local std::mt19937 random{std::random_device{}()};
   return random() & kPsnMask;
-}
-
-// What the side `from` writes as its probe to the side `to`.
-std::byte probe_byte(size_t i, uint32_t from_number, uint32_t to_number) {
-  return static_cast<std::byte>(1 + (i * 31 + uint64_t{from_number} * 7 + uint64_t{to_number} * 13) % 255);
 }
 
 }  // namespace
@@ -47,6 +44,7 @@ RcQueue::RcQueue(const Setup& setup)
       flights_(std::bit_ceil(setup.options->send_entries + kOwnEntries)),
       chain_(setup.options->send_entries + kOwnEntries),
       chain_sges_(chain_.size()),
+      taken_(setup.options->receive_entries),
       receive_chain_(setup.options->receive_entries) {
   make_queue_pair();
   abi::QpAttr attr{};
@@ -121,7 +119,7 @@ abi::AhAttr RcQueue::path_to(const RcAddress& peer) const {
 void RcQueue::connect(const RcAddress& peer, const RcQueueEnd& end) {
   peer_scratch_ = end.scratch;
   peer_scratch_key_ = peer.scratch_key;
-  peer_receives_ = peer.receive_entries;
+  sent_ = SendCredits(peer.receive_entries);
   peer_number_ = end.number;
   for (size_t i = 0; i < RcQueueScratch::kProbeBytes; ++i) {
     setup_.scratch->probe_out[i] = probe_byte(i, qp_->qp_num, end.number);
@@ -157,9 +155,9 @@ uint64_t* RcQueue::value_slot(uint32_t sequence) const {
   return values + (sequence & (flights_.size() - 1));
 }
 
-bool RcQueue::has_room_for_immediate() const {
-  const uint64_t taken = std::atomic_ref(setup_.scratch->taken).load(std::memory_order_acquire);
-  return immediates_sent_ - taken < peer_receives_;
+bool RcQueue::has_room_for_immediate() {
+  sent_.set_taken(std::atomic_ref(setup_.scratch->taken).load(std::memory_order_acquire));
+  return sent_.has_room();
 }
 
 abi::SendWr& RcQueue::chain(FlightKind kind, uint64_t id) {
@@ -176,7 +174,7 @@ abi::SendWr& RcQueue::chain(FlightKind kind, uint64_t id) {
   return wr;
 }
 
-void RcQueue::chain_piece(const RcPiece& piece, FlightKind kind, uint64_t id) {
+void RcQueue::chain_piece(const Piece& piece, FlightKind kind, uint64_t id) {
   abi::SendWr& wr = chain(kind, id);
   *wr.sg_list = {piece.src, static_cast<uint32_t>(piece.bytes), piece.src_key};
   wr.num_sge = piece.bytes > 0 ? 1 : 0;
@@ -191,7 +189,7 @@ void RcQueue::chain_value(uint64_t value, uint64_t dst, uint32_t dst_key, Flight
   if (has_inline_) chain_[chained_ - 1].send_flags |= abi::kSendInline;
 }
 
-bool RcQueue::try_add(const WriteRequest& request, std::span<const RcPiece> pieces) {
+bool RcQueue::try_add(const WriteRequest& request, std::span<const Piece> pieces) {
   const size_t needed = std::max<size_t>(1, pieces.size());
   if (in_flight() + needed > setup_.options->send_entries) return false;
   if (request.kind == RequestKind::write_value) {
@@ -201,17 +199,17 @@ bool RcQueue::try_add(const WriteRequest& request, std::span<const RcPiece> piec
   const bool has_immediate = request.kind == RequestKind::write_with_immediate;
   if (has_immediate && !has_room_for_immediate()) return false;
   for (size_t i = 0; i + 1 < pieces.size(); ++i) chain_piece(pieces[i], FlightKind::part, request.id);
-  const RcPiece nothing{.dst = peer_scratch_, .dst_key = peer_scratch_key_};
+  const Piece nothing{.dst = peer_scratch_, .dst_key = peer_scratch_key_};
   chain_piece(pieces.empty() ? nothing : pieces.back(), FlightKind::end_of_request, request.id);
   if (has_immediate) {
     chain_[chained_ - 1].opcode = abi::kWrRdmaWriteWithImm;
     chain_[chained_ - 1].imm_data = __builtin_bswap32(request.immediate);
-    ++immediates_sent_;
+    sent_.use();
   }
   return true;
 }
 
-void RcQueue::flush(std::vector<Event>& events) {
+void RcQueue::flush(EventList& events) {
   if (chained_ == 0) return;
   chain_[chained_ - 1].send_flags |= abi::kSendSignaled;
   chained_ = 0;
@@ -222,31 +220,31 @@ void RcQueue::flush(std::vector<Event>& events) {
   if (setup_.verbs->post_send(qp_.get(), chain_.data(), &bad) != 0) fail_all(abi::kWcLocQpOpErr, events);
 }
 
-void RcQueue::settle(uint32_t until, std::vector<Event>& events) {
+void RcQueue::settle(uint32_t until, EventList& events) {
   for (; completed_ != until; ++completed_) {
     const Flight& flight = flights_[completed_ & (flights_.size() - 1)];
     if (flight.kind != FlightKind::end_of_request) continue;
-    events.push_back({.kind = EventKind::completed, .peer = setup_.peer, .id = flight.id});
+    events.add({.kind = EventKind::completed, .peer = setup_.peer, .id = flight.id});
   }
 }
 
 // The first one failed with `status`, and what is behind it never went. The first failure of a queue is always told,
 // also where none of its requests is under way.
-void RcQueue::fail_all(int32_t status, std::vector<Event>& events) {
+void RcQueue::fail_all(int32_t status, EventList& events) {
   bool is_told = is_broken_;
   is_broken_ = true;
   for (; completed_ != added_; ++completed_) {
     const Flight& flight = flights_[completed_ & (flights_.size() - 1)];
     if (flight.kind == FlightKind::end_of_request || !is_told) {
-      events.push_back({.kind = EventKind::failed, .peer = setup_.peer, .id = flight.id, .status = status});
+      events.add({.kind = EventKind::failed, .peer = setup_.peer, .id = flight.id, .status = status});
     }
     is_told = true;
     status = abi::kWcWrFlushErr;
   }
-  if (!is_told) events.push_back({.kind = EventKind::failed, .peer = setup_.peer, .status = status});
+  if (!is_told) events.add({.kind = EventKind::failed, .peer = setup_.peer, .status = status});
 }
 
-void RcQueue::take_send(const abi::Wc& wc, std::vector<Event>& events) {
+void RcQueue::take_send(const abi::Wc& wc, EventList& events) {
   if (is_broken_) return;  // all that was in flight is settled
   const auto sequence = static_cast<uint32_t>(wc.wr_id);
   if (wc.status == abi::kWcSuccess) return settle(sequence + 1, events);
@@ -254,18 +252,18 @@ void RcQueue::take_send(const abi::Wc& wc, std::vector<Event>& events) {
   fail_all(wc.status, events);
 }
 
-void RcQueue::take_receive(const abi::Wc& wc, std::vector<Event>& events) {
+void RcQueue::take_receive(const abi::Wc& wc, EventList& events) {
   if (wc.status != abi::kWcSuccess) {
     // The other end's request was refused here, or this end has failed and said so.
     if (!is_broken_) fail_all(wc.status, events);
     return;
   }
-  ++immediates_taken_;
+  taken_.add();
   ++to_renew_;
-  events.push_back({.kind = EventKind::arrived, .peer = setup_.peer, .immediate = __builtin_bswap32(wc.imm_data)});
+  events.add({.kind = EventKind::arrived, .peer = setup_.peer, .immediate = __builtin_bswap32(wc.imm_data)});
 }
 
-void RcQueue::post_receives(uint32_t count, std::vector<Event>* events) {
+void RcQueue::post_receives(uint32_t count, EventList* events) {
   for (uint32_t i = 0; i < count; ++i) {
     receive_chain_[i] = {.wr_id = kReceiveBit | uint64_t{setup_.number} << 32,
                          .next = i + 1 < count ? &receive_chain_[i + 1] : nullptr,
@@ -282,32 +280,31 @@ void RcQueue::post_receives(uint32_t count, std::vector<Event>* events) {
                                     .advice = "lower rc_receive_entries"});
 }
 
-void RcQueue::renew_receives(std::vector<Event>& events) {
+void RcQueue::renew_receives(EventList& events) {
   if (is_broken_) return;
   if (to_renew_ > 0) {
     post_receives(to_renew_, &events);
     to_renew_ = 0;
   }
-  if (immediates_taken_ - reported_ >= std::max(1u, setup_.options->receive_entries / 4)) report_taken(events);
+  if (taken_.is_to_be_told()) report_taken(events);
 }
 
 // Without an entry for it completions are on their way, and renew_receives() comes again with them.
-void RcQueue::report_taken(std::vector<Event>& events) {
+void RcQueue::report_taken(EventList& events) {
   if (in_flight() >= setup_.options->send_entries + kOwnEntries) return;
-  chain_value(immediates_taken_, peer_scratch_ + offsetof(RcQueueScratch, taken), peer_scratch_key_, FlightKind::own,
-              0);
-  reported_ = immediates_taken_;
+  chain_value(taken_.in_all(), peer_scratch_ + offsetof(RcQueueScratch, taken), peer_scratch_key_, FlightKind::own, 0);
+  taken_.tell();
   flush(events);
 }
 
-void RcQueue::send_probe(std::vector<Event>& events) {
+void RcQueue::send_probe(EventList& events) {
   chain_piece(
       {reinterpret_cast<uint64_t>(setup_.scratch->probe_out), peer_scratch_ + offsetof(RcQueueScratch, probe_in),
        setup_.scratch_key, peer_scratch_key_, RcQueueScratch::kProbeBytes},
       FlightKind::own, 0);
   chain_piece({.dst = peer_scratch_, .dst_key = peer_scratch_key_}, FlightKind::own, 0);
   chain_[chained_ - 1].opcode = abi::kWrRdmaWriteWithImm;
-  ++immediates_sent_;
+  sent_.use();
   flush(events);
 }
 

@@ -13,10 +13,13 @@
 #include <string>
 #include <vector>
 
+#include "transport/event_list.h"
 #include "transport/rc/address.h"
 #include "transport/rc/rc_options.h"
 #include "transport/transport.h"
+#include "transport/verbs/credits.h"
 #include "transport/verbs/handles.h"
+#include "transport/verbs/pieces.h"
 #include "transport/verbs/port.h"
 
 namespace tilewire {
@@ -30,15 +33,6 @@ struct RcQueueScratch {
   alignas(64) std::byte probe_out[kProbeBytes];
   // Values that are on their way follow, one for each entry of the send queue.
   static uint64_t bytes(uint32_t send_entries);
-};
-
-// Part of a request that needs one key on either side.
-struct RcPiece {
-  uint64_t src = 0;  // addresses
-  uint64_t dst = 0;
-  uint32_t src_key = 0;
-  uint32_t dst_key = 0;
-  uint64_t bytes = 0;
 };
 
 class RcQueue {
@@ -75,18 +69,18 @@ class RcQueue {
 
   // Adds a request, or false where there is no room or the peer has none for its immediate. `pieces` has one at least
   // for a request that has bytes; for a value one without a source.
-  bool try_add(const WriteRequest& request, std::span<const RcPiece> pieces);
+  bool try_add(const WriteRequest& request, std::span<const verbs::Piece> pieces);
   // Posts what was added.
-  void flush(std::vector<Event>& events);
+  void flush(EventList& events);
 
   // A completion of this queue. Events of all requests that it settles are appended.
-  void take_send(const verbs::abi::Wc& wc, std::vector<Event>& events);
-  void take_receive(const verbs::abi::Wc& wc, std::vector<Event>& events);
+  void take_send(const verbs::abi::Wc& wc, EventList& events);
+  void take_receive(const verbs::abi::Wc& wc, EventList& events);
   // Gives entries back for the immediates taken, and tells the peer now and then. Call it after completions.
-  void renew_receives(std::vector<Event>& events);
+  void renew_receives(EventList& events);
 
   // Writes a pattern and an immediate to the peer; has_probe() says whether the peer's pattern is here.
-  void send_probe(std::vector<Event>& events);
+  void send_probe(EventList& events);
   bool has_probe() const;
 
   static constexpr uint64_t kReceiveBit = uint64_t{1} << 63;  // in wr_id
@@ -102,15 +96,15 @@ class RcQueue {
   void make_queue_pair();
   void modify(verbs::abi::QpAttr& attr, int mask, const char* step);
   verbs::abi::AhAttr path_to(const RcAddress& peer) const;
-  void post_receives(uint32_t count, std::vector<Event>* events);
+  void post_receives(uint32_t count, EventList* events);
   uint32_t in_flight() const { return added_ - completed_; }
-  bool has_room_for_immediate() const;
+  bool has_room_for_immediate();
   verbs::abi::SendWr& chain(FlightKind kind, uint64_t id);
-  void chain_piece(const RcPiece& piece, FlightKind kind, uint64_t id);
+  void chain_piece(const verbs::Piece& piece, FlightKind kind, uint64_t id);
   void chain_value(uint64_t value, uint64_t dst, uint32_t dst_key, FlightKind kind, uint64_t id);
-  void report_taken(std::vector<Event>& events);
-  void settle(uint32_t until, std::vector<Event>& events);
-  void fail_all(int32_t status, std::vector<Event>& events);
+  void report_taken(EventList& events);
+  void settle(uint32_t until, EventList& events);
+  void fail_all(int32_t status, EventList& events);
   uint64_t* value_slot(uint32_t sequence) const;
 
   Setup setup_;
@@ -122,7 +116,6 @@ class RcQueue {
   // The peer's side.
   uint64_t peer_scratch_ = 0;
   uint32_t peer_scratch_key_ = 0;
-  uint32_t peer_receives_ = 0;
   uint32_t peer_number_ = 0;  // of its queue pair
 
   // Sequence numbers of requests of the send queue. They wrap, soon after the start, so that no job is the first to see
@@ -134,9 +127,8 @@ class RcQueue {
   std::vector<verbs::abi::Sge> chain_sges_;
   uint32_t chained_ = 0;  // of the last ones added: not posted yet
 
-  uint64_t immediates_sent_ = 0;
-  uint64_t immediates_taken_ = 0;  // here, of the peer
-  uint64_t reported_ = 0;          // of those, told
+  verbs::SendCredits sent_;  // immediates
+  verbs::TakenCount taken_;  // here, of the peer
   uint32_t to_renew_ = 0;
   std::vector<verbs::abi::RecvWr> receive_chain_;
 };

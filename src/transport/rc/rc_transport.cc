@@ -6,16 +6,18 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
-#include <thread>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "transport/event_list.h"
 #include "transport/rc/address.h"
 #include "transport/rc/checks.h"
 #include "transport/rc/queue.h"
 #include "transport/rc/rc_port.h"
 #include "transport/registered_ranges.h"
 #include "transport/verbs/memory.h"
+#include "transport/verbs/path_check.h"
+#include "transport/verbs/pieces.h"
 #include "transport/verbs/port.h"
 
 namespace tilewire {
@@ -68,10 +70,9 @@ class RcTransport final : public Transport {
   void connect_peer(Rank rank, const RcAddress& address);
   void learn(Peer& peer, const std::vector<verbs::MemoryKey>& keys);
   bool try_post(const WriteRequest& request);
-  void cut(const WriteRequest& request, const Peer& peer);
   void flush();
   void take_completions();
-  void fail_unproved(const std::vector<size_t>& arrived) const;
+  std::vector<PathProof> path_proofs() const;
   std::string where() const { return fmt::format("rc transport of rank {}", context_.rank.value); }
 
   TransportContext context_;
@@ -89,10 +90,9 @@ class RcTransport final : public Transport {
   std::vector<verbs::MemoryKey> remote_keys_;  // of the arena, not told yet
   std::vector<std::unique_ptr<RcQueue>> queues_;
   std::vector<Peer> peers_;  // by rank
-  std::vector<RcPiece> pieces_;
+  std::vector<Piece> pieces_;
   std::vector<RcQueue*> chained_;
-  std::vector<Event> ready_;  // not given out yet: those from ready_head_ on
-  size_t ready_head_ = 0;
+  EventList ready_;
   bool is_connected_ = false;
 };
 
@@ -209,78 +209,27 @@ void RcTransport::connect(std::span<const std::vector<std::byte>> addresses, std
   is_connected_ = true;
 }
 
-void RcTransport::check_paths(std::chrono::nanoseconds deadline) {
-  const auto end = std::chrono::steady_clock::now() + deadline;
-  for (const auto& queue : queues_) queue->send_probe(ready_);
-  std::vector<size_t> arrived(peers_.size(), 0);
-  const auto is_proved = [&](Rank rank) {
-    const Peer& peer = peers_[static_cast<size_t>(rank.value)];
-    return arrived[static_cast<size_t>(rank.value)] == peer.queues.size() &&
-           std::all_of(peer.queues.begin(), peer.queues.end(),
-                       [](const RcQueue* queue) { return queue->has_probe() && queue->is_idle(); });
-  };
-  while (!std::all_of(context_.peers.begin(), context_.peers.end(), is_proved)) {
-    take_completions();
-    for (const Event& event : ready_) {
-      if (event.kind == EventKind::arrived) ++arrived[static_cast<size_t>(event.peer.value)];
-      if (event.kind != EventKind::failed) continue;
-      throw Error(ErrorKind::unavailable,
-                  {.what = fmt::format("the first write to rank {} failed", event.peer.value),
-                   .where = where(),
-                   .values = fmt::format("port {}, {}", port_.text(), describe_status(event.status)),
-                   .advice = "check that the hosts reach each other over these ports (ping, rping), and their MTU"});
-    }
-    ready_.clear();
-    if (std::chrono::steady_clock::now() > end) fail_unproved(arrived);
-    std::this_thread::yield();
-  }
-}
-
-void RcTransport::fail_unproved(const std::vector<size_t>& arrived) const {
-  std::string text;
+std::vector<PathProof> RcTransport::path_proofs() const {
+  std::vector<PathProof> proofs;
   for (const Rank rank : context_.peers) {
-    const Peer& peer = peers_[static_cast<size_t>(rank.value)];
-    const bool is_acknowledged =
-        std::all_of(peer.queues.begin(), peer.queues.end(), [](const RcQueue* queue) { return queue->is_idle(); });
-    const size_t here = arrived[static_cast<size_t>(rank.value)];
-    if (is_acknowledged && here == peer.queues.size()) continue;
-    text += fmt::format("{}rank {}: {} of {} probes came, own ones {}", text.empty() ? "" : "; ", rank.value, here,
-                        peer.queues.size(), is_acknowledged ? "acknowledged" : "not acknowledged");
+    const std::vector<RcQueue*>& queues = peers_[static_cast<size_t>(rank.value)].queues;
+    const auto all = [&](auto&& is_so) { return std::all_of(queues.begin(), queues.end(), is_so); };
+    proofs.push_back({.peer = rank,
+                      .paths = queues.size(),
+                      .is_acknowledged = all([](const RcQueue* queue) { return queue->is_idle(); }),
+                      .is_content_right = all([](const RcQueue* queue) { return queue->has_probe(); })});
   }
-  throw Error(ErrorKind::deadline, {.what = "paths to other ranks carry nothing",
-                                    .where = where(),
-                                    .values = text.empty() ? "probes came with wrong content" : text,
-                                    .limit = fmt::format("port {}", port_.text()),
-                                    .advice = "check that the hosts reach each other over these ports, and their MTU"});
+  return proofs;
 }
 
-// Parts of a request that need one key on either side, into pieces_; for a value and an immediate alone one at most.
-void RcTransport::cut(const WriteRequest& request, const Peer& peer) {
-  pieces_.clear();
-  const auto fail = [&](const char* what) {
-    throw Error(ErrorKind::invalid_argument,
-                {.what = what,
-                 .where = where(),
-                 .values = fmt::format("request {} to rank {}: dst_offset = {}, bytes = {}", request.id,
-                                       request.peer.value, request.dst_offset, request.bytes)});
-  };
-  const bool is_value = request.kind == RequestKind::write_value;
-  uint64_t left = is_value ? sizeof(request.value) : request.bytes;
-  for (uint64_t at = 0; left > 0;) {
-    const verbs::MemoryKey* dst = peer.keys.find(request.dst_offset + at);
-    if (dst == nullptr) fail("the peer has registered no memory there");
-    RcPiece piece{.dst = peer.arena + request.dst_offset + at, .dst_key = dst->key};
-    piece.bytes = std::min({left, dst->end - (request.dst_offset + at), uint64_t{port_.attr.max_msg_sz}});
-    if (!is_value) {
-      const verbs::MemoryKey* src = own_keys_.find(request.src_offset + at);
-      piece.src = reinterpret_cast<uint64_t>(context_.arena) + request.src_offset + at;
-      piece.src_key = src->key;
-      piece.bytes = std::min(piece.bytes, src->end - (request.src_offset + at));
-    }
-    pieces_.push_back(piece);
-    at += piece.bytes;
-    left -= piece.bytes;
-  }
+void RcTransport::check_paths(std::chrono::nanoseconds deadline) {
+  for (const auto& queue : queues_) queue->send_probe(ready_);
+  check_all_paths({.step = [this] { take_completions(); },
+                   .proofs = [this] { return path_proofs(); },
+                   .describe_status = [this](int32_t status) { return describe_status(status); },
+                   .port = port_.text(),
+                   .where = where()},
+                  ready_, deadline);
 }
 
 bool RcTransport::try_post(const WriteRequest& request) {
@@ -292,7 +241,12 @@ bool RcTransport::try_post(const WriteRequest& request) {
   }
   check_request(request, caps_, ranges_, where());
   Peer& peer = peers_[rank];
-  cut(request, peer);
+  cut_request(request,
+              {.own_arena = reinterpret_cast<uint64_t>(context_.arena),
+               .own_keys = &own_keys_,
+               .peer_arena = peer.arena,
+               .peer_keys = &peer.keys},
+              port_.attr.max_msg_sz, pieces_, where());
   // With words behind their data there is one channel; else order does not matter.
   RcQueue* queue = peer.queues[peer.next_channel];
   if (!queue->try_add(request, pieces_)) return false;
@@ -340,15 +294,8 @@ void RcTransport::take_completions() {
 
 size_t RcTransport::poll(std::span<Event> events) {
   if (!is_connected_) return 0;
-  if (ready_head_ == ready_.size()) {
-    ready_.clear();
-    ready_head_ = 0;
-    take_completions();
-  }
-  const size_t count = std::min(events.size(), ready_.size() - ready_head_);
-  std::copy_n(ready_.begin() + static_cast<ptrdiff_t>(ready_head_), count, events.begin());
-  ready_head_ += count;
-  return count;
+  if (ready_.is_empty()) take_completions();
+  return ready_.take(events);
 }
 
 std::string RcTransport::describe_status(int32_t status) const {
