@@ -8,8 +8,8 @@
 #include "base/log.h"
 #include "base/options.h"
 #include "executor/call.h"
-#include "executor/row_counts.h"
 #include "executor/trace.h"
+#include "operands/row_counts.h"
 #include "transport/registry.h"
 
 namespace tilewire {

@@ -17,7 +17,7 @@
 
 #include "api/communicator_parts.h"
 #include "api/plan_query.h"
-#include "executor/reduction_operands.h"
+#include "reduction/reduction_operands.h"
 
 namespace tilewire {
 

@@ -6,14 +6,14 @@
 #include <concepts>
 #include <string>
 
-#include "executor/plan_parts.h"
+#include "planning/plan_parts.h"
 #include "schedule/simulator/timed_run.h"
 #include "schedule/topology_tables.h"
 
 namespace tilewire {
 
 // What a query needs of an op beside its planner, and what its folder makes of its model by simulate_op()
-// (executor/op_simulation.h): how long a call takes on a clock, with a timeline where `keeps_trace`. Ranks other than
+// (planning/op_simulation.h): how long a call takes on a clock, with a timeline where `keeps_trace`. Ranks other than
 // context.me are taken to have its problem.
 template <class Op>
 concept SimulatedOp = requires(const typename Op::Problem& problem, const typename Op::Plan& plan,

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "executor/host_gemm.h"
+#include "arithmetic/host_gemm.h"
 #include "memory/arena.h"
 
 namespace tilewire {

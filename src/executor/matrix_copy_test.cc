@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "executor/test_support.h"
+#include "testing/test_support.h"
 
 namespace tilewire {
 namespace {

@@ -44,8 +44,8 @@
 #include "executor/count_exchange.h"
 #include "executor/matrix_copy.h"
 #include "executor/op_description.h"
-#include "executor/plan_parts.h"
 #include "executor/session.h"
+#include "planning/plan_parts.h"
 #include "schedule/hash.h"
 
 namespace tilewire {

@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "executor/op_program.h"
-#include "executor/op_test_support.h"
-#include "executor/toy_op.h"
+#include "testing/op_test_support.h"
+#include "testing/toy_op.h"
 
 namespace tilewire {
 namespace {

@@ -13,7 +13,7 @@
 
 #include "executor/call.h"
 #include "executor/count_exchange.h"
-#include "executor/plan_parts.h"
+#include "planning/plan_parts.h"
 
 namespace tilewire {
 

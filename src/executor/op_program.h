@@ -10,8 +10,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "arithmetic/host_gemm.h"
 #include "executor/call.h"
-#include "executor/host_gemm.h"
 #include "schedule/call_roles.h"
 #include "schedule/chunk_map.h"
 #include "schedule/trace_event.h"

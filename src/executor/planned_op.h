@@ -1,6 +1,6 @@
 // The members of an op's description (op_description.h) that are the same text for all ops, as a base of the op's
 // struct. It finds beside the op's types
-//   PlanOf<Choice> make_plan(const Problem&, const PlanContext&)                  the planner's (executor/planner.h)
+//   PlanOf<Choice> make_plan(const Problem&, const PlanContext&)                  the planner's (planning/planner.h)
 //   PlanOf<Choice> check_plan(const Choice&, const Problem&, const PlanContext&)
 //   Problem::agreed_text(), result_bytes(Rank); Choice::agreed_text(), from_json(); Tables(Problem, Choice, PlanContext);
 //   Operands::written()
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "executor/plan_parts.h"
+#include "planning/plan_parts.h"
 
 namespace tilewire {
 

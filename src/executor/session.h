@@ -18,10 +18,10 @@
 #include <string>
 #include <vector>
 
+#include "arithmetic/host_gemm.h"
 #include "base/ids.h"
 #include "executor/gpu_rank.h"
 #include "executor/gpu_trace.h"
-#include "executor/host_gemm.h"
 #include "executor/kernel_faults.h"
 #include "executor/role_team.h"
 #include "executor/trace.h"
@@ -32,11 +32,11 @@
 #include "schedule/call_roles.h"
 #include "schedule/machine.h"
 #include "schedule/topology_tables.h"
+#include "transport/arrival_sink.h"
 #include "transport/bootstrap/control.h"
 #include "transport/bootstrap/key_value_store.h"
-#include "transport/arrival_sink.h"
-#include "transport/emulated/wire_link.h"
 #include "transport/command_queue.h"
+#include "transport/emulated/wire_link.h"
 #include "transport/proxy.h"
 #include "transport/registry.h"
 #include "transport/transport.h"

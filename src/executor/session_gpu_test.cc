@@ -8,11 +8,11 @@
 
 #include "base/options.h"
 #include "executor/call.h"
-#include "executor/thread_cluster.h"
-#include "executor/toy_op.h"
 #include "executor/wire/host_wire.h"
 #include "memory/cuda/fake_driver.h"
 #include "memory/words.h"
+#include "testing/thread_cluster.h"
+#include "testing/toy_op.h"
 
 namespace tilewire {
 namespace {

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "executor/call.h"
-#include "executor/thread_cluster.h"
 #include "memory/words.h"
 #include "schedule/hash.h"
+#include "testing/thread_cluster.h"
 
 namespace tilewire {
 namespace {

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "executor/op_test_support.h"
+#include "testing/op_test_support.h"
 
 #ifndef TILEWIRE_OP
 #define TILEWIRE_OP ag_gemm::Op

@@ -9,7 +9,7 @@
 
 #include "ops/ag_gemm/random_calls.h"
 #include "ops/op_list.h"
-#include "ops/hand_over_op.h"
+#include "testing/hand_over_op.h"
 
 namespace tilewire {
 namespace {

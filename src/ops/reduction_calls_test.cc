@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "executor/simulation_test_support.h"
+#include "testing/simulation_test_support.h"
 
 #ifndef TILEWIRE_OP
 #define TILEWIRE_OP gemm_rs::Op

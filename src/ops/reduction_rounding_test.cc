@@ -1,5 +1,5 @@
 // Where the ops round that sum all ranks' products, and by how much: numbers that show each rounding, special values, and
-// the bounds of the wire types (executor/wire_types.h) against a sum in double. Built for each of these ops, which has
+// the bounds of the wire types (reduction/wire_types.h) against a sum in double. Built for each of these ops, which has
 // ReductionOpTraits beside its fixture; by each of its forms, results are as good.
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "executor/simulation_test_support.h"
+#include "testing/simulation_test_support.h"
 
 #ifndef TILEWIRE_OP
 #define TILEWIRE_OP gemm_rs::Op

@@ -5,8 +5,8 @@
 #include <bit>
 #include <cstdint>
 
+#include "arithmetic/host_number.h"
 #include "base/ids.h"
-#include "executor/host_number.h"
 
 #include <tilewire/data_type.h>
 

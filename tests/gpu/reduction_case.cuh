@@ -8,10 +8,10 @@
 #include "virtual_cluster.cuh"
 
 #include "device/tile/tile_form.h"
-#include "executor/reduction_reference.h"
 #include "ops/gemm_rs/device_launch.cuh"
 #include "ops/gemm_rs/device_parameters.cuh"
 #include "ops/gemm_rs/layout.h"
+#include "testing/reduction_reference.h"
 
 #include <algorithm>
 #include <cstdio>

@@ -9,7 +9,7 @@
 
 #include "device/comm/device_rank.h"
 #include "device/wire/wire.cuh"
-#include "executor/plan_parts.h"
+#include "planning/plan_parts.h"
 #include "schedule/topology_tables.h"
 #include "transport/arrival_sink.h"
 #include "transport/emulated/emulated_transport.h"

@@ -6,11 +6,11 @@
 #include <csignal>
 #include <thread>
 
-#include "executor/op_test_support.h"
 #include "guest_wire.h"
 #include "memory/forked_child.h"
 #include "op_random_calls.h"
 #include "ops/op_list.h"
+#include "testing/op_test_support.h"
 
 namespace tilewire {
 namespace {

@@ -8,11 +8,11 @@
 #include <memory>
 #include <vector>
 
-#include "executor/op_test_support.h"
 #include "memory/forked_child.h"
 #include "ops/op_list.h"
 #include "soak/process_state.h"
 #include "soak/soak_run.h"
+#include "testing/op_test_support.h"
 #include "transport/bootstrap/bootstrap_fixture.h"
 
 namespace tilewire {

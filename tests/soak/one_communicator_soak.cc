@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "executor/op_test_support.h"
-#include "executor/simulation_test_support.h"
 #include "ops/op_list.h"
 #include "soak/soak_run.h"
+#include "testing/op_test_support.h"
+#include "testing/simulation_test_support.h"
 
 namespace tilewire {
 namespace {

@@ -6,10 +6,10 @@
 
 #include <cstdio>
 
-#include "executor/simulation_test_support.h"
-#include "ops/hand_over_op.h"
 #include "ops/op_list.h"
 #include "soak/soak_run.h"
+#include "testing/hand_over_op.h"
+#include "testing/simulation_test_support.h"
 
 namespace tilewire {
 namespace {

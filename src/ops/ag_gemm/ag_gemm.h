@@ -10,8 +10,8 @@
 
 #include "executor/op_call.h"
 #include "executor/planned_op.h"
-#include "executor/row_counts.h"
-#include "executor/weighted_matmul.h"
+#include "operands/row_counts.h"
+#include "operands/weighted_matmul.h"
 #include "ops/ag_gemm/host_executor.h"
 #include "ops/ag_gemm/plan.h"
 #include "ops/ag_gemm/problem.h"

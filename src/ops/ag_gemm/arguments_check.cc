@@ -1,7 +1,7 @@
 #include "ops/ag_gemm/arguments_check.h"
 
-#include "executor/matrix_checks.h"
-#include "executor/weighted_matmul.h"
+#include "operands/matrix_checks.h"
+#include "operands/weighted_matmul.h"
 
 namespace tilewire::ag_gemm {
 

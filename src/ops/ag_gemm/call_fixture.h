@@ -11,10 +11,10 @@
 #include <cstring>
 #include <vector>
 
-#include "executor/op_test_support.h"
-#include "executor/weighted_matmul_fixture.h"
 #include "ops/ag_gemm/ag_gemm.h"
 #include "ops/ag_gemm/reference.h"
+#include "testing/op_test_support.h"
+#include "testing/weighted_matmul_fixture.h"
 
 namespace tilewire::ag_gemm {
 

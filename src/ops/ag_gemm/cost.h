@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "executor/plan_parts.h"
 #include "ops/ag_gemm/schedule.h"
+#include "planning/plan_parts.h"
 
 namespace tilewire::ag_gemm {
 

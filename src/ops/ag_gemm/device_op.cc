@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include "executor/device_operands.h"
-#include "executor/matrix_checks.h"
+#include "operands/device_operands.h"
+#include "operands/matrix_checks.h"
 #include "ops/ag_gemm/device_launch.cuh"
 #include "ops/ag_gemm/device_plan.h"
 #include "ops/ag_gemm/device_roles.h"

@@ -9,12 +9,12 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "executor/matrix_checks.h"
-#include "executor/planner.h"
+#include "operands/matrix_checks.h"
 #include "ops/ag_gemm/arrivals.h"
 #include "ops/ag_gemm/cost.h"
 #include "ops/ag_gemm/gather_times.h"
 #include "ops/ag_gemm/simulation.h"
+#include "planning/planner.h"
 #include "schedule/call_cost.h"
 
 namespace tilewire::ag_gemm {
@@ -90,7 +90,7 @@ class Ctas {
   double work_s_ = 0, exposed_s_ = 0;
 };
 
-// See executor/planner.h.
+// See planning/planner.h.
 class FusedPlanner {
  public:
   using Problem = ag_gemm::Problem;

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
-#include "executor/plan_json.h"
 #include "ops/ag_gemm/device_plan.h"
+#include "planning/plan_json.h"
 
 namespace tilewire::ag_gemm {
 

@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <set>
 
-#include "executor/plan_test_support.h"
 #include "ops/ag_gemm/ag_gemm.h"
 #include "schedule/topology_tables.h"
+#include "testing/plan_test_support.h"
 
 namespace tilewire::ag_gemm {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "executor/host_gemm.h"
+#include "arithmetic/host_gemm.h"
 #include "executor/matrix_copy.h"
 #include "executor/op_program.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "executor/call.h"
-#include "executor/weighted_matmul.h"
+#include "operands/weighted_matmul.h"
 #include "ops/ag_gemm/schedule.h"
 
 namespace tilewire::ag_gemm {

@@ -7,16 +7,16 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "executor/planner.h"
 #include "ops/ag_gemm/arrivals.h"
 #include "ops/ag_gemm/cost.h"
 #include "ops/ag_gemm/gather_times.h"
 #include "ops/ag_gemm/row_order.h"
+#include "planning/planner.h"
 
 namespace tilewire::ag_gemm {
 namespace {
 
-// See executor/planner.h.
+// See planning/planner.h.
 class Planner {
  public:
   using Problem = ag_gemm::Problem;

@@ -6,9 +6,9 @@
 #include <type_traits>
 #include <vector>
 
-#include "executor/plan_parts.h"
 #include "ops/ag_gemm/problem.h"
 #include "ops/ag_gemm/schedule.h"
+#include "planning/plan_parts.h"
 #include "schedule/chunk_tables.h"
 #include "schedule/role.h"
 

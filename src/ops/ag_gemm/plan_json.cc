@@ -1,4 +1,4 @@
-#include "executor/plan_json.h"
+#include "planning/plan_json.h"
 
 #include <fmt/format.h>
 

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <tilewire/error.h>
 
-#include "executor/plan_test_support.h"
 #include "schedule/topology_tables.h"
+#include "testing/plan_test_support.h"
 
 namespace tilewire::ag_gemm {
 namespace {

@@ -4,9 +4,9 @@
 #include <utility>
 #include <vector>
 
-#include "executor/simulation_test_support.h"
 #include "ops/ag_gemm/call_fixture.h"
 #include "ops/ag_gemm/simulation.h"
+#include "testing/simulation_test_support.h"
 
 namespace tilewire {
 

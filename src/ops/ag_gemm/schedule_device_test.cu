@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstdio>
 
-#include "executor/schedule_walk.cuh"
 #include "ops/ag_gemm/plan.h"
 #include "ops/ag_gemm/schedule.h"
+#include "testing/schedule_walk.cuh"
 
 namespace tilewire::ag_gemm {
 namespace {

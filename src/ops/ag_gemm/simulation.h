@@ -1,9 +1,9 @@
 // Calls of AllGather+GEMM on every rank, in the simulator.
 #pragma once
 
-#include "executor/op_simulation.h"
 #include "ops/ag_gemm/device_plan.h"
 #include "ops/ag_gemm/model.h"
+#include "planning/op_simulation.h"
 
 namespace tilewire::ag_gemm {
 

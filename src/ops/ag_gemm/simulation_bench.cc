@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "executor/walk_bench.h"
 #include "ops/ag_gemm/simulation.h"
+#include "testing/walk_bench.h"
 
 namespace tilewire::ag_gemm {
 namespace {

@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "executor/judged_runs.h"
-#include "executor/simulation_test_support.h"
 #include "ops/ag_gemm/random_calls.h"
+#include "testing/judged_runs.h"
+#include "testing/simulation_test_support.h"
 
 namespace tilewire::ag_gemm {
 namespace {

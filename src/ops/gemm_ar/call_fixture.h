@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "executor/reduction_fixture.h"
 #include "ops/gemm_ar/gemm_ar.h"
+#include "testing/reduction_fixture.h"
 
 namespace tilewire::gemm_ar {
 

@@ -1,6 +1,6 @@
 #include "ops/gemm_ar/gemm_ar.h"
 
-#include "executor/reduction_report.h"
+#include "reduction/reduction_report.h"
 
 namespace tilewire::gemm_ar {
 namespace {

@@ -8,10 +8,10 @@
 
 #include "executor/op_call.h"
 #include "executor/planned_op.h"
-#include "executor/reduction_operands.h"
 #include "ops/gemm_ar/host_executor.h"
 #include "ops/gemm_ar/plan.h"
 #include "ops/gemm_ar/problem.h"
+#include "reduction/reduction_operands.h"
 
 namespace tilewire::gemm_ar {
 

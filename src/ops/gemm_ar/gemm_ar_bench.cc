@@ -1,4 +1,4 @@
-// How well communication hides under computation (see executor/overlap_bench.h), and what one shot is for: calls of few
+// How well communication hides under computation (see testing/overlap_bench.h), and what one shot is for: calls of few
 // rows by either form.
 #include <benchmark/benchmark.h>
 
@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "executor/overlap_bench.h"
 #include "ops/gemm_ar/gemm_ar.h"
+#include "testing/overlap_bench.h"
 
 namespace tilewire::gemm_ar {
 namespace {

@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "executor/simulation_test_support.h"
 #include "ops/gemm_ar/call_fixture.h"
+#include "testing/simulation_test_support.h"
 
 namespace tilewire::gemm_ar {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "executor/op_program.h"
-#include "executor/reduction_worker.h"
+#include "reduction/reduction_worker.h"
 
 namespace tilewire::gemm_ar {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "executor/reduction_layout.h"
 #include "ops/gemm_ar/plan.h"
+#include "reduction/reduction_layout.h"
 
 namespace tilewire::gemm_ar {
 

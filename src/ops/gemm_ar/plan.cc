@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <vector>
 
-#include "executor/planner.h"
-#include "executor/reduction_planner.h"
 #include "ops/gemm_ar/layout.h"
 #include "ops/gemm_ar/model.h"
+#include "planning/planner.h"
+#include "reduction/reduction_planner.h"
 
 namespace tilewire::gemm_ar {
 namespace {
@@ -20,7 +20,7 @@ int32_t priced_workers(const Machine& machine) { return machine.worker_flops >= 
 // Who add up for so many who multiply.
 int32_t reduce_workers_of(int32_t workers) { return std::max(1, workers / 8); }
 
-// See executor/planner.h.
+// See planning/planner.h.
 class Planner {
  public:
   using Problem = gemm_ar::Problem;

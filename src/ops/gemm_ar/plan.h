@@ -5,11 +5,11 @@
 #include <string>
 #include <type_traits>
 
-#include "executor/plan_parts.h"
-#include "executor/reduction_plan_fields.h"
-#include "executor/reduction_schedule_tables.h"
 #include "ops/gemm_ar/problem.h"
 #include "ops/gemm_ar/schedule.h"
+#include "planning/plan_parts.h"
+#include "reduction/reduction_plan_fields.h"
+#include "reduction/reduction_schedule_tables.h"
 #include "schedule/role.h"
 
 namespace tilewire::gemm_ar {

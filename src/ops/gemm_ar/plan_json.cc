@@ -1,9 +1,9 @@
-#include "executor/plan_json.h"
+#include "planning/plan_json.h"
 
 #include <fmt/format.h>
 
-#include "executor/reduction_plan_text.h"
 #include "ops/gemm_ar/plan.h"
+#include "reduction/reduction_plan_text.h"
 
 namespace tilewire::gemm_ar {
 

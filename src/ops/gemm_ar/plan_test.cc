@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "executor/plan_test_support.h"
 #include "ops/gemm_ar/layout.h"
 #include "schedule/topology_tables.h"
+#include "testing/plan_test_support.h"
 
 namespace tilewire::gemm_ar {
 namespace {

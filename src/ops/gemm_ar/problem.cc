@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "executor/weighted_matmul.h"
+#include "operands/weighted_matmul.h"
 
 namespace tilewire::gemm_ar {
 

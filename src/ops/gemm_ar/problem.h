@@ -7,7 +7,7 @@
 #include <string>
 
 #include "base/ids.h"
-#include "executor/wire_types.h"
+#include "reduction/wire_types.h"
 
 namespace tilewire::gemm_ar {
 

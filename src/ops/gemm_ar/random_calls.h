@@ -3,10 +3,10 @@
 
 #include <vector>
 
-#include "executor/reduction_random_calls.h"
-#include "executor/simulation_test_support.h"
 #include "ops/gemm_ar/call_fixture.h"
 #include "ops/gemm_ar/simulation.h"
+#include "testing/reduction_random_calls.h"
+#include "testing/simulation_test_support.h"
 
 namespace tilewire {
 

@@ -2,10 +2,10 @@
 // must see what the host sees; elsewhere that it compiles is the test.
 #include <cstdio>
 
-#include "executor/schedule_walk.cuh"
 #include "ops/gemm_ar/plan.h"
 #include "ops/gemm_ar/schedule.h"
 #include "schedule/reduction_walk.cuh"
+#include "testing/schedule_walk.cuh"
 
 namespace tilewire::gemm_ar {
 namespace {

@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "executor/schedule_test_support.h"
 #include "ops/gemm_ar/layout.h"
 #include "ops/gemm_ar/plan.h"
+#include "testing/schedule_test_support.h"
 
 namespace tilewire::gemm_ar {
 namespace {

@@ -1,8 +1,8 @@
 // Calls of GEMM+AllReduce on every rank, in the simulator.
 #pragma once
 
-#include "executor/op_simulation.h"
 #include "ops/gemm_ar/model.h"
+#include "planning/op_simulation.h"
 
 namespace tilewire::gemm_ar {
 

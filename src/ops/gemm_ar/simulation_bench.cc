@@ -1,8 +1,8 @@
 // How long the simulator takes for large calls of GEMM+AllReduce.
 #include <algorithm>
 
-#include "executor/walk_bench.h"
 #include "ops/gemm_ar/simulation.h"
+#include "testing/walk_bench.h"
 
 namespace tilewire::gemm_ar {
 namespace {

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "executor/judged_runs.h"
-#include "executor/simulation_test_support.h"
 #include "ops/gemm_ar/random_calls.h"
+#include "testing/judged_runs.h"
+#include "testing/simulation_test_support.h"
 
 namespace tilewire::gemm_ar {
 namespace {

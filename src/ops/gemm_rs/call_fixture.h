@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "executor/reduction_fixture.h"
 #include "ops/gemm_rs/gemm_rs.h"
+#include "testing/reduction_fixture.h"
 
 namespace tilewire::gemm_rs {
 

@@ -8,9 +8,9 @@
 #include <memory>
 #include <string>
 
-#include "executor/device_plan_of.h"
 #include "executor/kernel_faults.h"
 #include "ops/gemm_rs/gemm_rs.h"
+#include "planning/device_plan_of.h"
 
 namespace tilewire::gemm_rs {
 

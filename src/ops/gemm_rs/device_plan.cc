@@ -8,10 +8,10 @@
 
 #include "base/bytes.h"
 #include "device/comm/device_rank.h"
-#include "executor/matrix_checks.h"
-#include "executor/planner.h"
+#include "operands/matrix_checks.h"
 #include "ops/gemm_rs/layout.h"
 #include "ops/gemm_rs/simulation.h"
+#include "planning/planner.h"
 #include "schedule/call_cost.h"
 
 namespace tilewire::gemm_rs {
@@ -24,7 +24,7 @@ constexpr int64_t kWindow = 16;          // where not every chunk can have a slo
 constexpr int64_t kPricedDepth = 4096;   // what the shared part is priced with, as K is each rank's own
 constexpr std::pair<int64_t, int64_t> kChunks[] = {{64, 128}, {128, 256}, {256, 256}, {256, 512}, {512, 1024}};
 
-// See executor/planner.h.
+// See planning/planner.h.
 class FusedPlanner {
  public:
   using Problem = gemm_rs::Problem;

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
-#include "executor/plan_json.h"
 #include "ops/gemm_rs/device_plan.h"
+#include "planning/plan_json.h"
 
 namespace tilewire::gemm_rs {
 

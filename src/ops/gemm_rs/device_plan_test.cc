@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "executor/plan_test_support.h"
 #include "schedule/topology_tables.h"
+#include "testing/plan_test_support.h"
 
 namespace tilewire::gemm_rs {
 namespace {

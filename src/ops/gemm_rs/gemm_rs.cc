@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "executor/matrix_checks.h"
-#include "executor/reduction_report.h"
-#include "executor/row_counts.h"
+#include "operands/matrix_checks.h"
+#include "operands/row_counts.h"
+#include "reduction/reduction_report.h"
 #include "schedule/chunk_tables.h"
 
 namespace tilewire::gemm_rs {

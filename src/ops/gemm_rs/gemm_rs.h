@@ -8,10 +8,10 @@
 
 #include "executor/op_call.h"
 #include "executor/planned_op.h"
-#include "executor/reduction_operands.h"
 #include "ops/gemm_rs/host_executor.h"
 #include "ops/gemm_rs/plan.h"
 #include "ops/gemm_rs/problem.h"
+#include "reduction/reduction_operands.h"
 
 namespace tilewire::gemm_rs {
 

@@ -1,11 +1,11 @@
-// How well communication hides under computation; see executor/overlap_bench.h.
+// How well communication hides under computation; see testing/overlap_bench.h.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "executor/overlap_bench.h"
 #include "ops/gemm_rs/gemm_rs.h"
+#include "testing/overlap_bench.h"
 
 namespace tilewire::gemm_rs {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "executor/simulation_test_support.h"
 #include "ops/gemm_rs/call_fixture.h"
+#include "testing/simulation_test_support.h"
 
 namespace tilewire::gemm_rs {
 namespace {

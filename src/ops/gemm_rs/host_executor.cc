@@ -1,7 +1,7 @@
 #include "ops/gemm_rs/host_executor.h"
 
 #include "executor/op_program.h"
-#include "executor/reduction_worker.h"
+#include "reduction/reduction_worker.h"
 
 namespace tilewire::gemm_rs {
 namespace {

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "executor/call.h"
-#include "executor/reduction_operands.h"
 #include "ops/gemm_rs/schedule.h"
+#include "reduction/reduction_operands.h"
 
 namespace tilewire::gemm_rs {
 

@@ -2,15 +2,15 @@
 
 #include <algorithm>
 
-#include "executor/planner.h"
-#include "executor/reduction_planner.h"
 #include "ops/gemm_rs/layout.h"
 #include "ops/gemm_rs/model.h"
+#include "planning/planner.h"
+#include "reduction/reduction_planner.h"
 
 namespace tilewire::gemm_rs {
 namespace {
 
-// See executor/planner.h.
+// See planning/planner.h.
 class Planner {
  public:
   using Problem = gemm_rs::Problem;

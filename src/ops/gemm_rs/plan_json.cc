@@ -1,7 +1,7 @@
-#include "executor/plan_json.h"
+#include "planning/plan_json.h"
 
-#include "executor/reduction_plan_text.h"
 #include "ops/gemm_rs/plan.h"
+#include "reduction/reduction_plan_text.h"
 
 namespace tilewire::gemm_rs {
 

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "executor/plan_test_support.h"
 #include "ops/gemm_rs/layout.h"
 #include "schedule/topology_tables.h"
+#include "testing/plan_test_support.h"
 
 namespace tilewire::gemm_rs {
 namespace {

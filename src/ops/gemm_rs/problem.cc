@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "executor/weighted_matmul.h"
+#include "operands/weighted_matmul.h"
 
 namespace tilewire::gemm_rs {
 

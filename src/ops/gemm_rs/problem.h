@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "executor/wire_types.h"
+#include "reduction/wire_types.h"
 
 namespace tilewire::gemm_rs {
 

@@ -2,10 +2,10 @@
 // rank and must see what the host sees; elsewhere that it compiles is the test.
 #include <cstdio>
 
-#include "executor/schedule_walk.cuh"
 #include "ops/gemm_rs/plan.h"
 #include "ops/gemm_rs/schedule.h"
 #include "schedule/reduction_walk.cuh"
+#include "testing/schedule_walk.cuh"
 
 namespace tilewire::gemm_rs {
 namespace {

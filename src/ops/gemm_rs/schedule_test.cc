@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "executor/schedule_test_support.h"
 #include "ops/gemm_rs/plan.h"
+#include "testing/schedule_test_support.h"
 
 namespace tilewire::gemm_rs {
 namespace {

@@ -1,9 +1,9 @@
 // Calls of GEMM+ReduceScatter on every rank, in the simulator.
 #pragma once
 
-#include "executor/op_simulation.h"
 #include "ops/gemm_rs/device_plan.h"
 #include "ops/gemm_rs/model.h"
+#include "planning/op_simulation.h"
 
 namespace tilewire::gemm_rs {
 

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "executor/walk_bench.h"
 #include "ops/gemm_rs/simulation.h"
+#include "testing/walk_bench.h"
 
 namespace tilewire::gemm_rs {
 namespace {

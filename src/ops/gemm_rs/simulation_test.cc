@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "executor/judged_runs.h"
-#include "executor/simulation_test_support.h"
 #include "ops/gemm_rs/random_calls.h"
+#include "testing/judged_runs.h"
+#include "testing/simulation_test_support.h"
 
 namespace tilewire::gemm_rs {
 namespace {
