@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 from tilewire.errors import InvalidArgument
 from tilewire.limits import make_room_for_files, start_error
-from tilewire.rank_processes import RankProcesses, Sink
+from tilewire.rank_processes import RankProcesses, ShownTracebacks, Sink
 from tilewire.virtual_cluster import PERCENTAGE, virtual_cluster
 
 MOST_RANKS = 2**20
@@ -41,6 +41,7 @@ class Launch:
     grace_s: float = 3.0
     prefix: bool = True
     virtual: bool = False  # the ranks share one GPU, see tilewire.virtual_cluster
+    tracebacks: ShownTracebacks = ShownTracebacks()
 
     @property
     def world_size(self) -> int:
@@ -110,7 +111,7 @@ def launch(plan: Launch, out: Sink | None = None, err: Sink | None = None) -> in
             "TILEWIRE_SECRET": secret,
         }
         _check_options(shared)
-        ranks = RankProcesses(plan.grace_s, out or sys.stdout, err or sys.stderr)
+        ranks = RankProcesses(plan.grace_s, out or sys.stdout, err or sys.stderr, plan.tracebacks)
         with ranks.signals(), _gpu_for(plan, secret, ranks) as variables:
             shared |= variables
             if plan.virtual:

@@ -10,11 +10,13 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import IO, Any, Protocol
 
-from tilewire.rank_failures import Failure, History, is_reaction, ranks_text, without_rank
+from tilewire.rank_failures import Failure, History, ends_text, ranks_text, report
+from tilewire.rank_tracebacks import Tracebacks
 
 _PR_SET_PDEATHSIG = 1
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -33,18 +35,34 @@ class Sink(Protocol):
     def flush(self) -> Any: ...
 
 
+@dataclass(frozen=True)
+class ShownTracebacks:
+    """Which tracebacks are shown, see `tilewire.rank_tracebacks`."""
+
+    all: bool = False  # of every rank, as they come
+    hold_s: float = 0.5  # how long a rank runs on that has only logged one
+
+
+_EACH_ONCE = ShownTracebacks()
+
+
 class RankProcesses:
     """Start all ranks, `run()` them to their end, then `end()`. One thread, the main one."""
 
-    def __init__(self, grace_s: float, out: Sink, err: Sink) -> None:
+    def __init__(self, grace_s: float, out: Sink, err: Sink, tracebacks: ShownTracebacks = _EACH_ONCE) -> None:
         self._grace_s = grace_s
         self._out, self._err = out, err
         self._prepare = _before_exec(os.getpid())
         self._processes: list[_Process] = []
         self._selector = selectors.DefaultSelector()
-        self._streams: set[_Stream] = set()
+        self._streams: set[_Stream] = set()  # that are open
+        self._prefixes: list[str] = []
         self._failures: list[Failure] = []
         self._history = History()
+        self._tracebacks = Tracebacks(partial(self._show, True), tracebacks.all)
+        self._hold_s = tracebacks.hold_s
+        self._settled: set[int] = set()
+        self._is_failure_said = False
         self._asked: list[int] = []  # signals that asked for the end
         self._ending_since: float | None = None
         self._last_signal = 0
@@ -62,11 +80,11 @@ class RankProcesses:
         self._processes.append(process)
         if process.pidfd is not None:
             self._selector.register(process.pidfd, selectors.EVENT_READ, None)
+        self._prefixes.append(prefix)
         rank = len(self._processes) - 1
-        for source, target in ((child.stdout, self._out), (child.stderr, self._err)):
+        for source, is_error in ((child.stdout, False), (child.stderr, True)):
             assert source is not None
-            note = partial(self._history.note, rank, source is child.stderr)
-            stream = _Stream(source, target, prefix, note)
+            stream = _Stream(source, rank, partial(self._take, is_error, rank))
             self._streams.add(stream)
             self._selector.register(source, selectors.EVENT_READ, stream)
 
@@ -78,27 +96,28 @@ class RankProcesses:
         while any(process.exit_code() is None for process in self._processes):
             self._pump()
             self._note_failures()
+            self._settle_ended()
             if self._ending_since is None and (self._failures or self._asked):
                 self._ending_since = time.monotonic()
-            if self._ending_since is not None:
+            if self._ending_since is None:
+                self._tracebacks.show_held_since(time.monotonic() - self._hold_s)
+            else:
                 self._press(time.monotonic() - self._ending_since)
         self._signal_all(signal.SIGKILL)
         end = time.monotonic() + _DRAIN_S
         while self._streams and time.monotonic() < end:
             self._pump()
         self._note_failures()
-        if self._asked:
-            return 128 + self._asked[0]
-        return self._find_cause()
+        self._close_streams()
+        self._settle_ended()
+        return self._tell_of_asked() if self._asked else self._tell_of_failures()
 
     def end(self) -> None:
         """Leaves nothing behind, whatever happened before."""
         self._signal_all(signal.SIGKILL)
         for process in self._processes:
             process.close()
-        for stream in self._streams:
-            stream.close()
-        self._streams.clear()
+        self._close_streams()
         self._selector.close()
 
     @contextmanager
@@ -129,6 +148,35 @@ class RankProcesses:
                 self._streams.discard(stream)
                 stream.close()
 
+    def _close_streams(self) -> None:
+        for stream in self._streams:
+            stream.close()
+        self._streams.clear()
+
+    def _take(self, is_error: bool, rank: int, lines: Sequence[str]) -> None:
+        """Lines that a rank has written."""
+        self._history.note(rank, is_error, lines)
+        if is_error:
+            self._tracebacks.take(rank, lines, time.monotonic())
+        else:
+            self._show(False, rank, lines)
+
+    def _show(self, is_error: bool, rank: int, lines: Sequence[str]) -> None:
+        if lines:
+            target = self._err if is_error else self._out
+            target.write("".join(f"{self._prefixes[rank]}{line}\n" for line in lines))
+            target.flush()
+            self._history.note_shown(rank, is_error, len(lines))
+
+    def _settle_ended(self) -> None:
+        """Decides on the tracebacks of ranks that have ended and said all."""
+        speaking = {stream.rank for stream in self._streams}
+        for rank, process in enumerate(self._processes):
+            code = process.exit_code()
+            if code is not None and rank not in speaking and rank not in self._settled:
+                self._settled.add(rank)
+                self._tracebacks.settle(rank, code != 0, bool(self._asked))
+
     def _note_failures(self) -> None:
         """Keeps who failed, and how, in order, until ranks are pressed to end. Of several at once, a killed rank counts
         before those that reacted."""
@@ -138,33 +186,41 @@ class RankProcesses:
         known = {failure.rank for failure in self._failures}
         new = [Failure(rank, code) for rank, code in codes if code and rank not in known]
         new.sort(key=lambda failure: failure.code > 0)
-        if new and not self._failures and not self._asked:
-            self._say(f"rank {new[0].rank} failed ({new[0]}); ending the others")
         self._failures += new
 
-    def _find_cause(self) -> int:
-        """The exit code of the rank that failed by itself: the first one whose last words are not about another rank.
-        Shows these words again where they are not in sight any more, or are not of the rank that was seen to fail."""
+    def _tell_of_asked(self) -> int:
+        number = self._asked[0]
+        codes = {rank: process.exit_code() or 0 for rank, process in enumerate(self._processes)}
+        self._say(f"ended by {signal.Signals(number).name}: {ends_text(codes)}")
+        return 128 + number
+
+    def _tell_of_failures(self) -> int:
+        """Says how ranks failed, the cause last, and gives its exit code. Shows the cause's last lines again where they
+        are not in sight any more."""
         if not self._failures:
             return 0
-        own = [failure for failure in self._failures if not is_reaction(self._history.last_line(failure.rank))]
-        cause = (own or self._failures)[0]
-        if cause != self._failures[0] or self._history.is_covered(cause.rank):
-            self._say(f"{self._blame(cause, own)}; its last lines:")
-            for line in self._history.last_lines(cause.rank):
-                self._say(f"  {line}")
-        return cause.exit_code
+        found = report(self._failures, self._last_line)
+        self._tracebacks.show_one_of(found.cause_ranks)
+        if self._history.is_covered(found.cause.rank):
+            self._say(f"the last lines of rank {found.cause.rank}:")
+            self._show(True, found.cause.rank, self._last_lines(found.cause.rank))
+        hidden = self._tracebacks.hidden()
+        if hidden:
+            self._say(f"not shown: the traceback{'s' * (len(hidden) > 1)} of {ranks_text(hidden)} (--all-tracebacks)")
+        codes = {rank: process.exit_code() or 0 for rank, process in enumerate(self._processes)}
+        failed = {failure.rank for failure in self._failures}
+        pressed = {rank: code for rank, code in codes.items() if code and rank not in failed}
+        if pressed:
+            self._say(f"did not end by themselves: {ends_text(pressed)}")
+        for line in found.lines:
+            self._say(line)
+        return found.cause.exit_code
 
-    def _blame(self, cause: Failure, own: Sequence[Failure]) -> str:
-        """What is said of the rank whose last lines are shown. Where ranks disagree, or all make the same mistake, none
-        of them is the cause."""
-        if not own:
-            return f"the first to fail was rank {cause.rank} ({cause})"
-        words = without_rank(self._history.last_line(cause.rank))
-        alike = sorted(one.rank for one in own if words and without_rank(self._history.last_line(one.rank)) == words)
-        if len(alike) > 1:
-            return f"{ranks_text(alike)} failed alike; rank {cause.rank} ({cause}) was the first of them"
-        return f"the cause is with rank {cause.rank} ({cause})"
+    def _last_line(self, rank: int) -> str:
+        return self._tracebacks.error_of(rank) or self._history.last_line(rank)
+
+    def _last_lines(self, rank: int) -> Sequence[str]:
+        return self._tracebacks.lines_of(rank) or self._history.last_lines(rank)
 
     def _say(self, text: str) -> None:
         self._err.write(f"tilewire run: {text}\n")
@@ -172,6 +228,9 @@ class RankProcesses:
 
     def _press(self, ending_s: float) -> None:
         """Ends the ranks more and more firmly: the user's own signal, SIGTERM after the time of grace, SIGKILL."""
+        if self._failures and not self._asked and not self._is_failure_said and ending_s > self._grace_s / 4:
+            self._is_failure_said = True
+            self._say(f"rank {self._failures[0].rank} failed ({self._failures[0]}); ending the others")
         if ending_s > 2 * self._grace_s or len(self._asked) > 1:
             number: int = signal.SIGKILL
         elif ending_s > self._grace_s:
@@ -218,18 +277,17 @@ class _Process:
 
 
 class _Stream:
-    """One output of one rank: cuts it into lines and writes them with the rank's number before them."""
+    """One output of one rank: cuts it into lines."""
 
-    def __init__(self, source: IO[bytes], target: Sink, prefix: str, note: Callable[[Sequence[str]], None]) -> None:
+    def __init__(self, source: IO[bytes], rank: int, take: Callable[[Sequence[str]], None]) -> None:
         self._source = source
-        self._target = target
-        self._prefix = prefix
-        self._note = note
+        self.rank = rank
+        self._take = take
         self._rest = b""
         os.set_blocking(source.fileno(), False)
 
     def pump(self) -> bool:
-        """Shows what has come; False at the end of the stream."""
+        """Hands on what has come; False at the end of the stream."""
         try:
             data = os.read(self._source.fileno(), 1 << 16)
         except BlockingIOError:
@@ -237,20 +295,17 @@ class _Stream:
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _LONGEST_LINE:
             lines, self._rest = [*lines, self._rest], b""
-        self._write(lines)
+        self._hand_on(lines)
         return bool(data)
 
     def close(self) -> None:
         rest, self._rest = self._rest, b""
         self._source.close()
-        self._write([rest] if rest else [])
+        self._hand_on([rest] if rest else [])
 
-    def _write(self, lines: Sequence[bytes]) -> None:
+    def _hand_on(self, lines: Sequence[bytes]) -> None:
         if lines:
-            texts = [line.decode(errors="replace") for line in lines]
-            self._target.write("".join(f"{self._prefix}{text}\n" for text in texts))
-            self._target.flush()
-            self._note(texts)
+            self._take([line.decode(errors="replace") for line in lines])
 
 
 def _before_exec(parent: int) -> Callable[[], None]:

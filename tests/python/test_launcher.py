@@ -131,14 +131,16 @@ for line in range(50):
     print('noise', line, file=sys.stderr)
 """
     code, _, err = run(script(body), 3, grace_s=5)
-    last = err.splitlines()[-5:]
-    assert code == 1 and "the cause is with rank 1 (exit code 1)" in last[0]
-    assert last[-1] == "tilewire run:   RuntimeError: the cause"
+    assert code == 1
+    last = err.splitlines()[-6:]
+    assert last[0] == "tilewire run: the last lines of rank 1:"
+    assert last[1] == "[1] Traceback (most recent call last):" and last[4] == "[1] RuntimeError: the cause"
+    assert last[-1] == "tilewire run: rank 1 failed (exit code 1): RuntimeError: the cause"
 
 
 def test_last_words_that_are_still_in_sight_are_not_repeated(script: Callable[[str], str]) -> None:
     code, _, err = run(script("raise RuntimeError('the cause')"), 1)
-    assert code == 1 and "cause is" not in err
+    assert code == 1 and "last lines" not in err
 
 
 def test_rank_that_only_tells_of_another_is_not_the_cause(script: Callable[[str], str]) -> None:
@@ -152,8 +154,9 @@ if rank == 1:
     sys.exit(9)
 """
     code, _, err = run(script(body), 3, grace_s=5)
-    assert code == 9 and "rank 0 failed (exit code 1)" in err
-    assert err.endswith("the cause is with rank 1 (exit code 9); its last lines:\ntilewire run:   my own mistake\n")
+    told, cause = err.splitlines()[-2:]
+    assert code == 9 and cause == "tilewire run: rank 1 failed first (exit code 9): my own mistake"
+    assert told.startswith("tilewire run: rank 0 heard of it (exit code 1): tilewire.errors.Aborted: rank 1: left by")
 
 
 def test_ranks_that_disagree_are_not_the_cause_one_by_one(script: Callable[[str], str]) -> None:
@@ -167,14 +170,16 @@ print(f'tilewire.errors.Mismatch: rank 1: bf16 | rank 2: fp16 [rank {rank}]', fi
 sys.exit(1)
 """
     code, _, err = run(script(body), 3, grace_s=5)
-    assert code == 1 and "the cause is with" not in err, err
-    assert "ranks 1, 2 failed alike; rank " in err and "tilewire.errors.Mismatch: rank 1: bf16" in err.splitlines()[-1]
+    last = "tilewire run: ranks 1, 2 failed first (exit code 1): tilewire.errors.Mismatch: rank 1: bf16 | rank 2: fp16"
+    assert code == 1 and err.splitlines()[-1] == last, err
 
 
 def test_rank_that_was_ended_is_not_the_cause(script: Callable[[str], str]) -> None:
     body = "if rank == 0: print('tilewire.errors.PeerLost: rank 7 is lost'); sys.exit(3)\ntime.sleep(60)"
     code, _, err = run(script(body), 2, grace_s=0.2)
-    assert code == 3 and "cause" not in err
+    last = err.splitlines()[-2:]
+    assert code == 3 and last[0] == "tilewire run: did not end by themselves: rank 1 killed by SIGTERM", err
+    assert last[1].startswith("tilewire run: rank 0 failed (exit code 3)")
 
 
 def test_signal_without_a_name_is_told_by_its_number(script: Callable[[str], str]) -> None:
@@ -291,6 +296,27 @@ def test_ranks_see_ctrl_c_and_may_clean_up(script: Callable[[str], str], tmp_pat
     out, err = process.communicate(timeout=10)
     assert process.returncode == 130 and out.count("cleaned up") == 3
     assert "Traceback" not in err
+
+
+def test_ctrl_c_is_one_line_and_no_traceback(script: Callable[[str], str]) -> None:
+    process = start_cli(
+        script("if rank == 2: signal.signal(signal.SIGINT, lambda *_: sys.exit(0))\nprint('up'); time.sleep(60)")
+    )
+    assert process.stdout is not None and all(process.stdout.readline() for _ in range(3))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert err == "tilewire run: ended by SIGINT: ranks 0, 1 killed by SIGINT, rank 2 exit code 0\n"
+
+
+def test_error_while_cleaning_up_after_ctrl_c_is_shown(script: Callable[[str], str]) -> None:
+    body = "try:\n    print('up'); time.sleep(60)\nexcept KeyboardInterrupt:\n    raise RuntimeError('cannot save')"
+    process = start_cli(script(body))
+    assert process.stdout is not None and all(process.stdout.readline() for _ in range(3))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+    assert process.returncode == 130 and err.count("RuntimeError: cannot save") == 1
+    assert err.splitlines()[-1] == "tilewire run: ended by SIGINT: ranks 0-2 exit code 1"
 
 
 def test_second_ctrl_c_kills_at_once(script: Callable[[str], str], tmp_path: Path) -> None:

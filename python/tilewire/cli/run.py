@@ -13,6 +13,7 @@ from tilewire.cli.numbers import finite
 from tilewire.cli.ranks import Nodes, Ranks
 from tilewire.errors import Error
 from tilewire.launcher import Launch, launch, make_layout, rank_command
+from tilewire.rank_processes import ShownTracebacks
 from tilewire.virtual_cluster import virtual_layout
 
 
@@ -45,11 +46,16 @@ def run(
         float, typer.Option("--grace", callback=finite, help="Seconds that ranks get to end by themselves.")
     ] = 3.0,
     prefix: Annotated[bool, typer.Option(help="Put the rank's number before each line of output.")] = True,
+    all_tracebacks: Annotated[
+        bool, typer.Option("--all-tracebacks", help="Show the tracebacks of all ranks, not one of those alike.")
+    ] = False,
 ) -> None:
     """Start the ranks of this machine as processes, several nodes' worth if you like, and end them together."""
     try:
         command = rank_command(program, arguments or [], module)
-        plan = Launch(command, _layout(ranks, nodes, virtual), grace_s=grace, prefix=prefix, virtual=bool(virtual))
+        layout = _layout(ranks, nodes, virtual)
+        tracebacks = ShownTracebacks(all=all_tracebacks)
+        plan = Launch(command, layout, grace_s=grace, prefix=prefix, virtual=bool(virtual), tracebacks=tracebacks)
         code = launch(plan)
     except (Error, ValueError, OSError) as error:
         if isinstance(error, BrokenPipeError):
