@@ -13,7 +13,9 @@ from tilewire.trace_events import (
     CALL_ROLE,
     COMPUTE_ROLE,
     FLIGHT_ROLE,
+    NO_RUN,
     Event,
+    Run,
     as_events,
     bytes_by_link,
     incomplete_note,
@@ -78,9 +80,11 @@ def check_matplotlib() -> None:
         ) from error
 
 
-def write_picture(events: Iterable[Event] | Any, path: Path, title: str = "", dropped: int = 0) -> None:
-    """Draws the events to `path`, and says how many are lacking. Raises what `check_picture` raises; OSError names a
-    path that cannot be written."""
+def write_picture(
+    events: Iterable[Event] | Any, path: Path, title: str = "", dropped: int = 0, run: Run = NO_RUN
+) -> None:
+    """Draws the events of `run` to `path`, and says how many are lacking. Raises what `check_picture` raises; OSError
+    names a path that cannot be written."""
     kind = check_picture(path)
     from matplotlib import rc_context
 
@@ -90,11 +94,11 @@ def write_picture(events: Iterable[Event] | Any, path: Path, title: str = "", dr
     ):
         buffer = io.BytesIO()
         metadata = {"Date": None} if kind == "svg" else None
-        draw(as_events(events), title, dropped).savefig(buffer, format=kind, dpi=160, metadata=metadata)
+        draw(as_events(events), title, dropped, run).savefig(buffer, format=kind, dpi=160, metadata=metadata)
     write_file(path, buffer.getvalue())
 
 
-def draw(events: list[Event], title: str = "", dropped: int = 0) -> Figure:
+def draw(events: list[Event], title: str = "", dropped: int = 0, run: Run = NO_RUN) -> Figure:
     """The picture as a matplotlib figure (no display is needed)."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -116,7 +120,8 @@ def draw(events: list[Event], title: str = "", dropped: int = 0) -> Figure:
     axes.set_ylim(height + 0.1, -0.1)
     axes.set_xlabel(f"time in {unit}", color=_QUIET, fontsize=9)
     _dress(axes, lanes, places)
-    _head(figure, events, title, f"{(end - start) / scale:.4g} {unit}")
+    head = [f"{(end - start) / scale:.4g} {unit} in all"] if events else ["no events"]
+    _head(figure, title or "Timeline", [*head, *_totals(events, run)])
     figure.text(0.985, 1 - 0.3 / inches, incomplete_note(dropped), fontsize=10, color=_ALARM, va="center", ha="right")
     _legend(figure, events)
     _explain_lanes(figure, lanes)
@@ -211,17 +216,20 @@ def _explain_lanes(figure: Figure, lanes: list[tuple[int, str, int]]) -> None:
     figure.text(0.085, 0.22 / figure.get_figheight(), text, fontsize=8, color=_QUIET, va="center", linespacing=1.5)
 
 
-def _head(figure: Figure, events: list[Event], title: str, time: str) -> None:
+def _head(figure: Figure, title: str, parts: list[str]) -> None:
     inches = figure.get_figheight()
-    figure.text(0.085, 1 - 0.3 / inches, title or "Timeline", fontsize=13, fontweight="bold", color=_INK, va="center")
-    parts = [f"{time} in all"] if events else ["no events"]
-    parts += [f"{readable_bytes(count)} by {link}" for link, count in bytes_by_link(events).items() if count]
-    shares = telling_overlap(events)
+    figure.text(0.085, 1 - 0.3 / inches, title, fontsize=13, fontweight="bold", color=_INK, va="center")
+    figure.text(0.085, 1 - 0.58 / inches, "   ·   ".join(parts), fontsize=9.5, color=_QUIET, va="center")
+
+
+def _totals(events: list[Event], run: Run) -> list[str]:
+    parts = [f"{readable_bytes(count)} by {link}" for link, count in bytes_by_link(events).items() if count]
+    shares = telling_overlap(events, run)
     if shares:
         low, high = min(shares.values()), max(shares.values())
         share = f"{low:.0%}" if round(low, 2) == round(high, 2) else f"{low:.0%} to {high:.0%}"
         parts.append(f"{share} of communication hidden under compute")
-    figure.text(0.085, 1 - 0.58 / inches, "   ·   ".join(parts), fontsize=9.5, color=_QUIET, va="center")
+    return parts
 
 
 def _legend(figure: Figure, events: list[Event]) -> None:

@@ -8,6 +8,7 @@ An event is one piece of work of one role: it waited, then it worked.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -69,18 +70,30 @@ class Run:
     world_size: int = 0  # of it; 0 where it is not known
 
 
+NO_RUN = Run()
+
+
 @dataclass(frozen=True)
 class Recording:
     """What was recorded, and how much was not."""
 
     events: list[Event]
     dropped: int = 0  # events that had no room
-    run: Run = Run()
+    run: Run = NO_RUN
 
     @property
     def ranks(self) -> list[int]:
         """Of which there are events."""
-        return sorted({event.rank for event in self.events})
+        return ranks_of(self.events)
+
+
+def ranks_of(events: Iterable[Event]) -> list[int]:
+    return sorted({event.rank for event in events})
+
+
+def absent_ranks(events: Iterable[Event], run: Run) -> list[int]:
+    """The ranks of the run of which there are no events."""
+    return sorted(set(range(run.world_size)).difference(ranks_of(events)))
 
 
 def incomplete_note(dropped: int) -> str:
@@ -133,7 +146,7 @@ def flights(events: Iterable[Event], ends: Iterable[tuple[str, str]] | None = No
     Needs the events of all ranks, on one clock. The events belong to the sender's band and count no bytes again. Chunks
     that no rank takes (as forwards in a node of one rank) have none.
     """
-    pairs = {pair for pair in (ends if ends is not None else (op.network_ends for op in OPS)) if pair}
+    pairs = _network_ends() if ends is None else set(ends)
     senders = {sender for sender, _ in pairs}
     taken: dict[tuple[str, int, int], list[Event]] = {}
     found: list[Event] = []
@@ -154,6 +167,22 @@ def flights(events: Iterable[Event], ends: Iterable[tuple[str, str]] | None = No
                 )
                 break
     return found
+
+
+def ranks_of_unknown_flights(events: Iterable[Event], run: Run) -> list[int]:
+    """The ranks whose network time is not known, as some of their chunks went to ranks of which there is nothing: one
+    end of a flight says nothing of its length."""
+    ordered = list(events)
+    if not absent_ranks(ordered, run):
+        return []
+    senders = {sender for sender, _ in _network_ends()}
+    sent = Counter(event.rank for event in ordered if event.role in senders and event.link == "network")
+    seen = Counter(event.rank for event in ordered if event.role == FLIGHT_ROLE)
+    return sorted(rank for rank, count in sent.items() if seen[rank] < count)
+
+
+def _network_ends() -> set[tuple[str, str]]:
+    return {op.network_ends for op in OPS if op.network_ends}
 
 
 def overlap(events: Iterable[Event], links: Sequence[str] = ("node", "network")) -> dict[int, float]:
@@ -177,11 +206,15 @@ def overlap(events: Iterable[Event], links: Sequence[str] = ("node", "network"))
     return shares
 
 
-def telling_overlap(events: Iterable[Event]) -> dict[int, float]:
-    """`overlap`, or nothing where all ranks together sent less than LEAST_OVERLAP_BYTES to others: what tables show."""
+def telling_overlap(events: Iterable[Event], run: Run = NO_RUN) -> dict[int, float]:
+    """What tables show: `overlap` of the ranks whose network time is known, or nothing where all ranks together sent
+    less than LEAST_OVERLAP_BYTES to others."""
     ordered = list(events)
     moved = bytes_by_link(ordered)
-    return overlap(ordered) if moved["node"] + moved["network"] >= LEAST_OVERLAP_BYTES else {}
+    if moved["node"] + moved["network"] < LEAST_OVERLAP_BYTES:
+        return {}
+    unknown = ranks_of_unknown_flights(ordered, run)
+    return {rank: share for rank, share in overlap(ordered).items() if rank not in unknown}
 
 
 def bytes_by_link(events: Iterable[Event]) -> dict[str, int]:

@@ -15,16 +15,13 @@ from typing import Any
 
 from tilewire.argument_checks import INT64_MOST
 from tilewire.errors import InvalidArgument
-from tilewire.trace_events import Event, Recording, Run, as_events, lanes_of
+from tilewire.trace_events import NO_RUN, Event, Recording, Run, as_events, lanes_of
 
 PICTURES = ("svg", "png")
 _WAIT = "wait"  # category of slices that are no work
 
 
-_NO_RUN = Run()
-
-
-def perfetto(events: Iterable[Event], title: str = "", dropped: int = 0, run: Run = _NO_RUN) -> dict[str, Any]:
+def perfetto(events: Iterable[Event], title: str = "", dropped: int = 0, run: Run = NO_RUN) -> dict[str, Any]:
     """The events as they stand in a file. Slices count from `start_ns`, so that files of several ranks go together."""
     ordered = as_events(list(events))
     start = min((event.wait_begin_ns for event in ordered), default=0)
@@ -55,7 +52,7 @@ def _slices(event: Event, place: Mapping[str, Any], start: int) -> Iterator[dict
     yield {**place, **work, "name": name, "cat": event.role, "args": args}
 
 
-def write_perfetto(events: Iterable[Event], path: Path, title: str = "", dropped: int = 0, run: Run = _NO_RUN) -> None:
+def write_perfetto(events: Iterable[Event], path: Path, title: str = "", dropped: int = 0, run: Run = NO_RUN) -> None:
     """`dropped`: how many events are lacking. `run`: whose they are, so that those of others are not taken for them."""
     write_file(path, json.dumps(perfetto(events, title, dropped, run)).encode())
 
@@ -179,7 +176,7 @@ def write_recording(recording: Recording, path: str | os.PathLike[str], title: s
     elif kind in PICTURES:
         from tilewire.timeline import write_picture
 
-        write_picture(recording.events, target, title, recording.dropped)
+        write_picture(recording.events, target, title, recording.dropped, recording.run)
     else:
         raise InvalidArgument(
             "a timeline has no such form",

@@ -133,6 +133,38 @@ def test_trace_refuses_files_that_do_not_belong_together(tmp_path: Path) -> None
     assert part.exit_code == 0 and "INCOMPLETE: nothing here is of ranks 0, 1 of the run's 4" in part.output
 
 
+def overlaps(folder: Path, files: list[str]) -> tuple[dict[str, str], str]:
+    """What `tilewire trace` says of each rank's overlap, in its table, and all of its output on one line."""
+    output = invoke("trace", *files).output
+    rows = re.findall(r"^│ +(\d+) │.*│ +(\S+) │$", output, re.MULTILINE)
+    return dict(rows), " ".join(output.split())
+
+
+def test_network_time_that_only_absent_ranks_know_is_not_counted_as_none(tmp_path: Path) -> None:
+    files = write_ranks(tmp_path, Run("aaaa", 4), range(4))
+    whole, _ = overlaps(tmp_path, files)
+    assert all(share.endswith("%") for share in whole.values()) and len(whole) == 4
+    # Ranks 0 and 1 are a node: their chunks go to ranks 2 and 3.
+    part, said = overlaps(tmp_path, files[:2])
+    assert part == {"0": "-", "1": "-"}
+    assert "nothing here is of ranks 2, 3 of the run's 4; without their files the network time of ranks 0, 1 is" in said
+    assert NO_OVERLAP_NOTE not in said
+    # All that rank 0 sent is seen at rank 2, and nothing that ranks 1 and 3 sent.
+    pairs, said = overlaps(tmp_path, [files[0], files[1], files[2]])
+    assert pairs == {"0": whole["0"], "1": "-", "2": whole["2"]} and "network time of rank 1 is not known" in said
+    merged = tmp_path / "part.json"
+    invoke("trace", *files[:3], "--perfetto", str(merged))
+    assert overlaps(tmp_path, [str(merged)])[0] == pairs
+
+
+def test_picture_of_a_part_of_a_run_has_no_overlap_of_unknown_flights(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    files = write_ranks(tmp_path, Run("aaaa", 4), range(4))
+    for names, is_told in ((files, True), (files[:2], False)):
+        assert invoke("trace", *names, "--picture", str(tmp_path / "t.svg")).exit_code == 0
+        assert ("hidden under compute" in (tmp_path / "t.svg").read_text()) == is_told
+
+
 def test_trace_says_what_it_wrote_and_explains_only_what_it_shows(tmp_path: Path) -> None:
     files = write_ranks(tmp_path, Run(), range(4))
     paths = [str(tmp_path / "p.json"), str(tmp_path / "p.svg")]

@@ -13,16 +13,18 @@ from tilewire.cli.console import make_console
 from tilewire.cli.failure import fail, text_of
 from tilewire.cli.numbers import working
 from tilewire.errors import Error
+from tilewire.rank_failures import ranks_text
 from tilewire.trace_events import (
     FLIGHT_ROLE,
     LINK_NOTE,
     NO_OVERLAP_NOTE,
-    Event,
     Recording,
+    absent_ranks,
     as_events,
     bytes_by_link,
     flights,
     incomplete_note,
+    ranks_of_unknown_flights,
     telling_overlap,
 )
 from tilewire.trace_files import read_run, write_perfetto
@@ -60,17 +62,18 @@ def trace(
             write_perfetto(events, perfetto, title, dropped, all_of_it.run)
         if picture:
             with working(f"drawing {len(events)} events"):
-                write_picture(events, picture, title, dropped)
+                write_picture(events, picture, title, dropped, all_of_it.run)
     except (Error, ValueError, OSError) as error:
         fail(text_of(error))
     console = make_console()
     for path in filter(None, (perfetto, picture)):
         console.print(f"wrote {path}", highlight=False, markup=False)
-    console.print(summary(events))
+    console.print(summary(all_of_it))
     for warning in filter(None, (incomplete_note(dropped), absent_note(all_of_it))):
         console.print(warning, style="bold red", highlight=False)
     notes = ["time: from a rank's first wait to its last work.", LINK_NOTE]
-    if len(telling_overlap(events)) < len(all_of_it.ranks):
+    told = {*telling_overlap(events, all_of_it.run), *ranks_of_unknown_flights(events, all_of_it.run)}
+    if len(told) < len(all_of_it.ranks):
         notes.append(NO_OVERLAP_NOTE)
     console.print(" ".join(notes), markup=False, highlight=False)
 
@@ -85,23 +88,28 @@ def with_flights(recording: Recording) -> Recording:
 
 def absent_note(recording: Recording) -> str:
     """A warning where ranks of the run are not there; "" when all are."""
-    absent = sorted(set(range(recording.run.world_size)) - set(recording.ranks))
+    absent = absent_ranks(recording.events, recording.run)
     if not absent:
         return ""
-    shown = ", ".join(map(str, absent[:8])) + (", ..." if len(absent) > 8 else "")
-    return (
-        f"INCOMPLETE: nothing here is of rank{'s' * (len(absent) > 1)} {shown} of the run's {recording.run.world_size}"
-    )
+    note = f"INCOMPLETE: nothing here is of {ranks_text(absent)} of the run's {recording.run.world_size}"
+    unknown = ranks_of_unknown_flights(recording.events, recording.run)
+    if unknown:
+        note += (
+            f"; without their files the network time of {ranks_text(unknown)} is not known, and so no overlap: a "
+            "chunk's time on the network is seen from both ends"
+        )
+    return note
 
 
-def summary(events: list[Event]) -> Table:
+def summary(recording: Recording) -> Table:
     """A row a rank: events, time, bytes over each kind of link, overlap."""
     from tilewire.timeline import readable_bytes, readable_time
 
     table = Table()
     for name in ("rank", "events", "time", "copy", "node", "network", "overlap"):
         table.add_column(name, justify="right", overflow="fold")
-    shares = telling_overlap(events)
+    events = recording.events
+    shares = telling_overlap(events, recording.run)
     for rank in sorted({event.rank for event in events}):
         own = [event for event in events if event.rank == rank]
         time_ns = max(event.t_end_ns for event in own) - min(event.wait_begin_ns for event in own)
