@@ -287,7 +287,7 @@ TYPED_TEST(OpFault, AFailedRequestOfTheNetworkEndsTheCallOnAllRanks) {
 
 TYPED_TEST(OpFault, AProxyThreadThatDiesEndsTheCallOnAllRanks) {
   const auto outcomes = OpFault<TypeParam>::run_many(200, [](Rank r, Options& o) {
-    if (r == Rank{0}) o.fault = "die:step=3000";  // behind the creation, which polls some hundred times
+    if (r == Rank{0}) o.fault = "die:after=20";
   });
   expect_everywhere(outcomes, ErrorKind::aborted, {"rank 0"});
 }

@@ -26,7 +26,7 @@ constexpr std::array kGrammars = {
     Grammar{"withhold", FaultKind::withhold, "peer after ", ""},
     Grammar{"fail", FaultKind::fail, "nth peer status ", "nth"},
     Grammar{"delay", FaultKind::delay, "us peer ", "us"},
-    Grammar{"die", FaultKind::die, "step ", "step"},
+    Grammar{"die", FaultKind::die, "after step ", ""},
 };
 
 [[noreturn]] void refuse(std::string_view part, const std::string& what, std::string limit) {

@@ -1,12 +1,14 @@
 // What the fault transport does, as one text: faults joined by ';', each "name" or "name:key=value,key=value".
 //
-//   stall:after=10,ms=50       once 10 requests were taken: takes nothing and reports nothing for 50 ms; for ever
-//   without ms full:after=10,times=100    once 10 requests were taken: refuses the next 100 posts, as a full queue does
+//   stall:after=10,ms=50       once 10 requests were taken: takes nothing and reports nothing for 50 ms; for ever without
+//                              ms
+//   full:after=10,times=100    once 10 requests were taken: refuses the next 100 posts, as a full queue does
 //   drop:peer=2,after=5        requests to rank 2, after the first 5 to it: never sent, never completed
 //   withhold:peer=2,after=5    the same, but sent: only the completions are kept back; all peers without peer
 //   fail:nth=3,status=7        the 3rd request (to peer=P, if given) is not sent and fails with that status
 //   delay:us=5000,peer=2       requests without data are sent that much later; what must stay behind them waits too
-//   die:step=100               the 100th call of post or poll throws
+//   die:after=100              once 100 requests were taken: post or poll throws
+//   die:step=100               the 100th call of post or poll throws; how many polls there are is a matter of time
 //
 // Counts begin at 1; after defaults to 0.
 #pragma once

@@ -213,6 +213,16 @@ TEST(Fault, EachCountsHowOftenItHasCome) {
   EXPECT_TRUE(Rig("").transport->faults_come().empty());
 }
 
+TEST(Fault, ThreadDiesBehindSoManyRequestsHoweverOftenItPolls) {
+  Rig rig("die:after=2");
+  for (int i = 0; i < 100; ++i) rig.poll();
+  EXPECT_TRUE(rig.post(1));
+  for (int i = 0; i < 100; ++i) rig.poll();
+  EXPECT_TRUE(rig.post(2));
+  EXPECT_THROW(rig.poll(), std::runtime_error);
+  EXPECT_EQ(rig.transport->faults_come(), (std::vector<uint64_t>{1}));
+}
+
 TEST(Fault, StepNThrows) {
   Rig rig("die:step=3");
   EXPECT_TRUE(rig.post(1));

@@ -90,7 +90,8 @@ class FaultTransport final : public Transport {
 void FaultTransport::count_step() {
   ++steps_;
   for (const FaultState& state : states_) {
-    if (state.fault.kind == FaultKind::die && state.fault.count == steps_) {
+    if (state.fault.kind != FaultKind::die) continue;
+    if (state.fault.count > 0 ? state.fault.count == steps_ : taken_ >= state.fault.after) {
       note(state);
       throw std::runtime_error(fmt::format("the fault script ends this thread at step {}", steps_));
     }
