@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,7 +76,31 @@ def test_rows_are_kept_with_their_shape(folder: Folder) -> None:
             "verdict": "met",
         }
     ]
-    assert "| move_bench | BM_Move | bytes:64 |" in (folder.results / "README.md").read_text()
+
+
+def test_a_run_makes_one_file_and_leaves_the_page_to_who_asks_for_it(folder: Folder) -> None:
+    folder.program("move_bench", [entry()])
+    folder.results.mkdir()
+    page = folder.results / "README.md"
+    page.write_text("as it was")
+    assert folder.run().returncode == 0
+    assert page.read_text() == "as it was" and len(list(folder.results.iterdir())) == 2
+    command = [sys.executable, str(SCRIPT), "--page"]
+    subprocess.run(command, env={**os.environ, "RESULTS_DIR": str(folder.results)}, check=True)
+    assert "| move_bench | BM_Move | bytes:64 |" in page.read_text()
+
+
+def test_page_in_the_repository_is_that_of_its_results(tmp_path: Path) -> None:
+    results = SCRIPT.parent.parent / "docs" / "results"
+    command = ["git", "-C", str(results), "ls-files"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("there is no repository")
+    for name in listed.stdout.split():
+        shutil.copy(results / name, tmp_path)
+    command = [sys.executable, str(SCRIPT), "--page"]
+    subprocess.run(command, env={**os.environ, "RESULTS_DIR": str(tmp_path)}, check=True)
+    assert (tmp_path / "README.md").read_text() == (results / "README.md").read_text(), "run scripts/run_benches --page"
 
 
 def test_an_operation_is_picked_by_its_folder_and_an_unknown_one_is_told(folder: Folder) -> None:
