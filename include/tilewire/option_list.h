@@ -19,7 +19,7 @@
   OPTION(text, layout, "", counts(), agree, "ranks of each node, as in 3,1; empty: found from the hosts")            \
   OPTION(text, interface, "", text_like("interface name or address"), own,                                           \
          "where rank 0 listens and the others connect from; no matter where all ranks meet at a loopback address")   \
-  OPTION(integer, max_ranks, 1024, range(1, 4096), agree, "a job of more ranks is refused")                          \
+  OPTION(integer, max_ranks, 4096, range(1, 4096), agree, "a job of more ranks is refused")                          \
   /* Time */                                                                                                         \
   OPTION(real, deadline_s, 600, range(0.001, 1e6), own, "s; longest wait in a call before it is an error")           \
   OPTION(real, connect_deadline_s, 60, range(0.001, 1e6), own, "s; longest wait for all ranks to come")              \
@@ -33,8 +33,8 @@
          "address space of one half of the arena; the arena cannot grow past it")                                    \
   OPTION(bytes, user_arena_reserve_bytes, 64LL << 30, multiple_of(2LL << 20, 2LL << 20, 1LL << 37), agree,           \
          "address space for tensors made by comm.empty()")                                                           \
-  OPTION(integer, max_chunks_per_source, 1024, range(1, 1048576), agree,                                             \
-         "most chunks that one rank sends in a call; the stride of the flag area")                                   \
+  OPTION(integer, max_chunks_per_source, 0, range(0, 1048576), agree,                                                \
+         "most chunks that one rank sends in a call, the stride of the flag area; 0: 1024, or what fits the ranks")  \
   /* Transport */                                                                                                    \
   OPTION(text, transport, "auto", text_like("auto or the name of a transport"), agree,                               \
          "what moves chunks between nodes; tilewire doctor lists what is there")                                     \

@@ -20,12 +20,7 @@ constexpr int64_t kMostRanks = 1 << 20;  // as the options of a communicator all
 }
 
 // The arena of a communicator of so many ranks that is made in this environment.
-ArenaLayout arena_of(int32_t ranks) {
-  const Options options = Options::from_environment();
-  return {.flags = {.ranks = ranks, .max_chunks = static_cast<int32_t>(options.max_chunks_per_source)},
-          .half_stride_bytes = options.arena_reserve_bytes,
-          .user_stride_bytes = options.user_arena_reserve_bytes};
-}
+ArenaLayout arena_of(int32_t ranks) { return arena_layout(ranks, Options::from_environment()); }
 
 // Before the tables, whose size follows from it. What no communicator can be is refused as it would refuse it.
 const std::vector<int32_t>& checked_layout(const std::vector<int32_t>& layout) {

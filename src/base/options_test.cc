@@ -112,7 +112,7 @@ TEST(Options, ValuesThatContradictEachOtherAreRefused) {
                   "(sum 5), world_size = 4"));
   EXPECT_TRUE(has(refusal_of({{"TILEWIRE_ARENA_RESERVE_BYTES", "2MiB"}}), "starts larger"));
   EXPECT_TRUE(has(refusal_of({{"TILEWIRE_DEATH_S", "0.5"}}), "at least two heartbeats"));
-  EXPECT_TRUE(has(refusal_of({{"TILEWIRE_RANK", "0"}, {"TILEWIRE_WORLD_SIZE", "2000"}}), "at most max_ranks"));
+  EXPECT_TRUE(has(refusal_of({{"TILEWIRE_RANK", "0"}, {"TILEWIRE_WORLD_SIZE", "5000"}}), "at most max_ranks"));
 }
 
 TEST(Options, ASecretIsNeverShown) {

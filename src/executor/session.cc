@@ -134,12 +134,7 @@ void Session::set_machine() {
   machine_.network_latency_s += options_.emulated_latency_us * 1e-6;
 }
 
-ArenaLayout Session::layout() const {
-  return {
-      .flags = {.ranks = control_->world_size(), .max_chunks = static_cast<int32_t>(options_.max_chunks_per_source)},
-      .half_stride_bytes = options_.arena_reserve_bytes,
-      .user_stride_bytes = options_.user_arena_reserve_bytes};
-}
+ArenaLayout Session::layout() const { return arena_layout(control_->world_size(), options_); }
 
 void Session::make_arena() {
   check_limits(layout());

@@ -9,6 +9,8 @@
 
 namespace tilewire {
 
+struct Options;
+
 // Words for chunks come in families, one for each role of data that an op moves. Ops share them: the epoch in a word
 // says which call it belongs to, and a communicator has one call in flight.
 //
@@ -53,8 +55,8 @@ struct ControlPage {
 
 // A command names a word in CommandBits::kWord bits (wire.h), so each family takes ranks from the largest cluster.
 static_assert(FlagLayout{.ranks = 128, .max_chunks = 1024}.words() <= CommandLimits::kWords,
-              "kWordFamilies is so large that 128 ranks no longer have words for 1024 chunks a source, which is what "
-              "the option max_chunks_per_source is unless set: widen CommandBits::kWord or need fewer families");
+              "kWordFamilies is so large that 128 ranks no longer have words for 1024 chunks a source: widen "
+              "CommandBits::kWord or need fewer families");
 
 struct ArenaLayout {
   FlagLayout flags;
@@ -88,6 +90,10 @@ struct ArenaLayout {
   TILEWIRE_HD static constexpr int64_t record_offset(Rank p) { return int64_t{p.value} * kWireUnitBytes; }
   TILEWIRE_HD constexpr int64_t data_offset() const { return round_page(int64_t{flags.ranks} * kWireUnitBytes); }
 };
+
+// The arena of a communicator of so many ranks with these options. Whatever is left to the library there fits as many
+// ranks as commands can name. Host only.
+ArenaLayout arena_layout(int32_t ranks, const Options& options);
 
 // Throws Error(resource) naming the field when the layout does not fit the wire's fields. Host only.
 void check_limits(const ArenaLayout& layout);

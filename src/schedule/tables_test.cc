@@ -1,6 +1,7 @@
 // Topology, chunks, tile grid, columns and the arena's layout.
 #include <gtest/gtest.h>
 #include <tilewire/error.h>
+#include <tilewire/options.h>
 
 #include <random>
 #include <set>
@@ -209,15 +210,40 @@ TEST(ArenaLayout, NoTwoWordsShareAnAddressAndAreasDoNotOverlap) {
   }
 }
 
+std::string refusal(const ArenaLayout& layout) {
+  try {
+    check_limits(layout);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ArenaLayout, DefaultOptionsContradictEachOtherAtNoNumberOfRanks) {
+  for (const int32_t ranks : {1, 4, 170, 171, 512, 1024, 4095, 4096}) {
+    Options options;
+    options.rank = ranks - 1;
+    options.world_size = ranks;
+    EXPECT_NO_THROW(options.validate()) << ranks;
+    const ArenaLayout layout = arena_layout(ranks, options);
+    EXPECT_EQ(refusal(layout), "") << ranks;
+    // As many as there are words for, and no more than are ever of use.
+    ArenaLayout more = layout;
+    ++more.flags.max_chunks;
+    EXPECT_TRUE(layout.flags.max_chunks == 1024 || refusal(more) != "") << ranks;
+    EXPECT_GE(layout.flags.max_chunks, 32) << ranks;
+  }
+}
+
+TEST(ArenaLayout, AGivenNumberOfChunksIsTakenAsItIs) {
+  Options options;
+  options.max_chunks_per_source = 1024;
+  EXPECT_EQ(arena_layout(170, options).flags.max_chunks, 1024);
+  EXPECT_EQ(refusal(arena_layout(170, options)), "");
+  EXPECT_NE(refusal(arena_layout(171, options)).find("MAX_CHUNKS_PER_SOURCE to 1021 on all 171"), std::string::npos);
+}
+
 TEST(ArenaLayout, WhatDoesNotFitTheWireIsRefusedWithItsName) {
-  const auto refusal = [](const ArenaLayout& layout) -> std::string {
-    try {
-      check_limits(layout);
-    } catch (const Error& error) {
-      return error.what();
-    }
-    return "";
-  };
   const ArenaLayout good{.flags = {.ranks = 64, .max_chunks = 1024},
                          .half_stride_bytes = int64_t{64} << 30,
                          .user_stride_bytes = int64_t{64} << 30};

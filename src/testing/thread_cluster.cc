@@ -45,11 +45,10 @@ std::vector<RankOutcome> run_thread_cluster(const std::vector<int32_t>& ranks_pe
   for (size_t n = 0; n < ranks_per_node.size(); ++n) {
     nodes.insert(nodes.end(), ranks_per_node[n], Node{static_cast<int32_t>(n)});
   }
-  const ArenaLayout layout{.flags = {.ranks = ranks, .max_chunks = static_cast<int32_t>(options.max_chunks_per_source)},
-                           .half_stride_bytes = options.arena_reserve_bytes,
-                           .user_stride_bytes = options.user_arena_reserve_bytes};
-  ThreadArenaGroup arenas(
-      nodes, {.rank = Rank{0}, .layout = layout, .half_bytes = options.arena_initial_bytes, .user_bytes = 0});
+  ThreadArenaGroup arenas(nodes, {.rank = Rank{0},
+                                  .layout = arena_layout(ranks, options),
+                                  .half_bytes = options.arena_initial_bytes,
+                                  .user_bytes = 0});
   ThreadStore store;
   std::vector<RankOutcome> outcomes(ranks);
   const auto run_rank = [&](int32_t r) {
