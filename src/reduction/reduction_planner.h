@@ -1,5 +1,5 @@
 // What planners of ops have in common that sum a matrix over ranks (see planning/planner.h): which chunks are tried, and
-// what calls cost by the simulator, which walks the roles of all ranks on a clock.
+// what their products cost; what calls cost is in planning/walked_cost.h.
 //
 // Choice is the op's, with chunk_rows, chunk_cols and window; Model its model for the simulator.
 #pragma once
@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "planning/op_simulation.h"
 #include "planning/plan_parts.h"
+#include "planning/walked_cost.h"
 #include "schedule/reduction_roles.h"
 #include "schedule/reduction_tables.h"
 #include "schedule/simulator/reduction_model.h"
@@ -63,24 +63,6 @@ double longest_product_s(const Schedule& s, int64_t k, const Machine& machine) {
     longest_s = std::max(longest_s, alone_s);
   }
   return longest_s;
-}
-
-// Seconds of a call by a choice that check_choice() has passed.
-template <SimulatedModel Model>
-double walked_s(const typename Model::Problem& problem, const typename Model::Choice& choice,
-                const PlanContext& context) {
-  const Topology& t = context.topology;
-  OpSimulation simulation(TopologyTables::from_nodes({t.node_of_rank, t.node_of_rank + t.ranks}), context.arena);
-  simulation.add_checked_call<Model>(problem, {choice}, context.machine);
-  return run_timed(simulation.program(), {.machine = context.machine}).seconds;
-}
-
-// What it takes in all, beside its products alone and its communication alone.
-template <SimulatedModel Model>
-Cost walked_cost(const typename Model::Problem& problem, const typename Model::Choice& choice,
-                 const PlanContext& context, double compute_s, double bare_s) {
-  const double total_s = std::max(compute_s, walked_s<Model>(problem, choice, context));
-  return {.compute_s = compute_s, .communication_s = std::min(bare_s, total_s), .total_s = total_s};
 }
 
 }  // namespace tilewire
