@@ -62,6 +62,16 @@
   OPTION(integer, rc_retries, 6, range(0, 7), own, "times a packet is sent again before the peer counts as lost")    \
   OPTION(integer, rc_rnr_retries, 6, range(0, 7), own, "times that a receiver may be not ready; 7: no limit")        \
   OPTION(integer, rc_relaxed_ordering, 0, range(0, 1), own, "1: the device may write data, not words, in any order") \
+  OPTION(text, efa_library, "libefa.so.1", text_like("library name or path"), own,                                   \
+         "where the functions of libefa are taken from")                                                             \
+  OPTION(text, srd_device, "", text_like("device or device:port"), own,                                              \
+         "EFA device of this rank, as in rdmap0s6; empty: those that work, in turn for ranks of a node")             \
+  OPTION(integer, srd_channels, 1, range(1, 16), agree, "queue pairs of a rank, each for all its peers")             \
+  OPTION(integer, srd_send_entries, 256, range(16, 32768), own, "requests under way on each queue pair")             \
+  OPTION(integer, srd_receive_entries, 256, range(16, 32768), own,                                                   \
+         "immediates of each peer that wait at each queue pair; fewer where the device holds fewer")                 \
+  OPTION(text, srd_unsolicited, "auto", one_of("auto|on|off"), agree,                                                \
+         "on: immediates take no receive entries; auto: where the device can do that")                               \
   OPTION(text, arrivals, "proxy", one_of("proxy|relay"), own,                                                        \
          "who publishes counted arrivals on a CPU rank: its proxy, or a relay role as on a GPU")                     \
   OPTION(text, fault, "", text_like("a fault script"), own, "faults that the fault transport injects")               \

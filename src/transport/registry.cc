@@ -9,6 +9,7 @@
 #include "transport/fault/fault_transport.h"
 #include "transport/rc/rc_port.h"
 #include "transport/rc/rc_transport.h"
+#include "transport/srd/srd_transport.h"
 
 namespace tilewire {
 namespace {
@@ -21,6 +22,8 @@ std::string why_no_rc(const Options& options) {
     return error.what();
   }
 }
+
+std::string why_no_srd(const Options& options) { return why_no_srd_port(srd_options(options)); }
 
 constexpr std::array kKinds = {
     TransportKind{
@@ -39,6 +42,15 @@ constexpr std::array kKinds = {
                       [](const TransportContext& context, const Options& options) {
                         const RcOptions rc = rc_options(options);
                         return make_rc_transport(context, rc, verbs::load_verbs(rc.library));
+                      }},
+    TransportKind{.name = "srd",
+                  .purpose = "AWS EFA: scalable reliable datagrams of libefa",
+                  .joins_hosts = true,
+                  .why_unavailable = why_no_srd,
+                  .make =
+                      [](const TransportContext& context, const Options& options) {
+                        const SrdOptions srd = srd_options(options);
+                        return make_srd_transport(context, srd, load_srd_libraries(srd));
                       }},
 };
 

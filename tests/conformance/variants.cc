@@ -1,5 +1,6 @@
 #include "conformance/variants.h"
 
+#include "fake_verbs/control.h"
 #include "transport/fault/fault_transport.h"
 #include "transport/registry.h"
 
@@ -35,12 +36,26 @@ OptionSets rc_sets(Options options) {
   return sets;
 }
 
+// On devices that are none: see tests/fake_verbs.
+OptionSets srd_sets() {
+  OptionSets sets;
+  Options options = FakeVerbs::options();
+  sets.emplace_back("srd", options);
+  options.srd_unsolicited = "off";
+  sets.emplace_back("srd_with_receives", options);
+  options.srd_send_entries = options.srd_receive_entries = 16;
+  options.srd_channels = 3;
+  sets.emplace_back("srd_short_queues", options);
+  return sets;
+}
+
 // Sets of options that make one registered transport behave in different ways.
 OptionSets option_sets(std::string_view name) {
   Options options;
   options.transport = std::string(name);
   if (name == "emulated") return emulated_sets(options);
   if (name == "rc") return rc_sets(options);
+  if (name == "srd") return srd_sets();
   return {{std::string(name), options}};
 }
 

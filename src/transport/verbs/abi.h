@@ -24,7 +24,7 @@ enum PortState : int { kPortNop, kPortDown, kPortInit, kPortArmed, kPortActive }
 enum LinkLayer : uint8_t { kLinkUnspecified, kLinkInfiniband, kLinkEthernet };
 enum GidType : uint32_t { kGidInfiniband, kGidRoceV1, kGidRoceV2 };
 enum Mtu : int { kMtu256 = 1, kMtu512, kMtu1024, kMtu2048, kMtu4096 };
-enum QpType : int { kQpRc = 2 };
+enum QpType : int { kQpRc = 2, kQpDriver = 0xff };
 enum QpState : int { kQpReset, kQpInit, kQpRtr, kQpRts };
 
 enum AccessFlags : unsigned {
@@ -38,6 +38,7 @@ enum QpAttrMask : int {
   kMaskAccessFlags = 1 << 3,
   kMaskPkeyIndex = 1 << 4,
   kMaskPort = 1 << 5,
+  kMaskQkey = 1 << 6,
   kMaskAv = 1 << 7,
   kMaskPathMtu = 1 << 8,
   kMaskTimeout = 1 << 9,
@@ -56,6 +57,7 @@ enum SendFlags : unsigned { kSendSignaled = 1u << 1, kSendInline = 1u << 3 };
 enum WcOpcode : int { kWcRdmaWrite = 1, kWcRecvRdmaWithImm = (1 << 7) + 1 };
 enum WcStatus : int {
   kWcSuccess = 0,
+  kWcLocLenErr = 1,
   kWcLocQpOpErr = 2,
   kWcLocProtErr = 4,
   kWcWrFlushErr = 5,
@@ -64,6 +66,10 @@ enum WcStatus : int {
   kWcRemOpErr = 11,
   kWcRetryExcErr = 12,
   kWcRnrRetryExcErr = 13,
+  kWcRemInvRdReqErr = 15,
+  kWcRemAbortErr = 16,
+  kWcRespTimeoutErr = 20,
+  kWcGeneralErr = 21,
 };
 
 struct DeviceAttr {

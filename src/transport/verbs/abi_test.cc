@@ -1,11 +1,15 @@
 // Our own declarations against those of the distribution's rdma-core, where its headers are installed. A difference does
 // not compile.
-#include "transport/verbs/abi.h"
+#include "transport/verbs/efa_abi.h"
 
 #include <gtest/gtest.h>
 
 #if __has_include(<infiniband/verbs.h>)
 #include <infiniband/verbs.h>
+#if __has_include(<infiniband/efadv.h>)
+#include <infiniband/efadv.h>
+#define TILEWIRE_HAS_EFADV 1
+#endif
 
 #include <type_traits>
 
@@ -134,6 +138,65 @@ SAME_SIZE(Context, ibv_context);
 SAME_NAMED(Context, ibv_context, ops);
 SAME_NAMED(Context, ibv_context, async_fd);
 
+SAME_SIZE(QpInitAttrEx, ibv_qp_init_attr_ex);
+SAME_NAMED(QpInitAttrEx, ibv_qp_init_attr_ex, send_cq);
+SAME_NAMED(QpInitAttrEx, ibv_qp_init_attr_ex, recv_cq);
+SAME_NAMED(QpInitAttrEx, ibv_qp_init_attr_ex, cap);
+SAME_NAMED(QpInitAttrEx, ibv_qp_init_attr_ex, qp_type);
+SAME_NAMED(QpInitAttrEx, ibv_qp_init_attr_ex, comp_mask);
+SAME_NAMED(QpInitAttrEx, ibv_qp_init_attr_ex, pd);
+SAME_NAMED(QpInitAttrEx, ibv_qp_init_attr_ex, send_ops_flags);
+static_assert(sizeof(abi::QpEx) <= sizeof(ibv_qp_ex));  // members are added at its end
+SAME_NAMED(QpEx, ibv_qp_ex, wr_id);
+SAME_NAMED(QpEx, ibv_qp_ex, wr_flags);
+SAME_NAMED(QpEx, ibv_qp_ex, wr_rdma_write);
+SAME_NAMED(QpEx, ibv_qp_ex, wr_rdma_write_imm);
+SAME_NAMED(QpEx, ibv_qp_ex, wr_set_ud_addr);
+SAME_NAMED(QpEx, ibv_qp_ex, wr_set_inline_data);
+SAME_NAMED(QpEx, ibv_qp_ex, wr_set_sge);
+SAME_NAMED(QpEx, ibv_qp_ex, wr_set_sge_list);
+SAME_NAMED(QpEx, ibv_qp_ex, wr_start);
+SAME_NAMED(QpEx, ibv_qp_ex, wr_complete);
+SAME_NAMED(QpEx, ibv_qp_ex, wr_abort);
+SAME_SIZE(CqInitAttrEx, ibv_cq_init_attr_ex);
+SAME_NAMED(CqInitAttrEx, ibv_cq_init_attr_ex, cqe);
+SAME_NAMED(CqInitAttrEx, ibv_cq_init_attr_ex, wc_flags);
+SAME_NAMED(CqInitAttrEx, ibv_cq_init_attr_ex, comp_mask);
+SAME_SIZE(PollCqAttr, ibv_poll_cq_attr);
+static_assert(sizeof(abi::CqEx) <= sizeof(ibv_cq_ex));
+SAME_NAMED(CqEx, ibv_cq_ex, status);
+SAME_NAMED(CqEx, ibv_cq_ex, wr_id);
+SAME_NAMED(CqEx, ibv_cq_ex, start_poll);
+SAME_NAMED(CqEx, ibv_cq_ex, next_poll);
+SAME_NAMED(CqEx, ibv_cq_ex, end_poll);
+SAME_NAMED(CqEx, ibv_cq_ex, read_opcode);
+SAME_NAMED(CqEx, ibv_cq_ex, read_vendor_err);
+SAME_NAMED(CqEx, ibv_cq_ex, read_imm_data);
+SAME_NAMED(CqEx, ibv_cq_ex, read_qp_num);
+SAME_NAMED(CqEx, ibv_cq_ex, read_src_qp);
+SAME_NAMED(CqEx, ibv_cq_ex, read_slid);
+SAME_NUMBER(kInitAttrPd, IBV_QP_INIT_ATTR_PD);
+SAME_NUMBER(kInitAttrSendOps, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS);
+SAME_NUMBER(kSendOpsRdmaWrite, IBV_QP_EX_WITH_RDMA_WRITE);
+SAME_NUMBER(kSendOpsRdmaWriteWithImm, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM);
+SAME_NUMBER(kWcStandardFlags, IBV_WC_STANDARD_FLAGS);
+
+#ifdef TILEWIRE_HAS_EFADV
+// Distributions have old ones: what has come since lies in what is reserved there, or behind the end.
+SAME_SIZE(EfaDeviceAttr, efadv_device_attr);
+SAME_NAMED(EfaDeviceAttr, efadv_device_attr, max_sq_wr);
+SAME_NAMED(EfaDeviceAttr, efadv_device_attr, max_rq_wr);
+SAME_NAMED(EfaDeviceAttr, efadv_device_attr, device_caps);
+SAME_NAMED(EfaDeviceAttr, efadv_device_attr, max_rdma_size);
+static_assert(sizeof(abi::EfaQpInitAttr) <= sizeof(efadv_qp_init_attr));
+SAME_NAMED(EfaQpInitAttr, efadv_qp_init_attr, driver_qp_type);
+SAME_NUMBER(kEfaSrd, EFADV_QP_DRIVER_TYPE_SRD);
+SAME_NUMBER(kEfaCapRdmaRead, EFADV_DEVICE_ATTR_CAPS_RDMA_READ);
+SAME_NUMBER(kEfaCapRnrRetry, EFADV_DEVICE_ATTR_CAPS_RNR_RETRY);
+SAME_NAMED(EfaCqInitAttr, efadv_cq_init_attr, wc_flags);
+SAME_NAMED(EfaAhAttr, efadv_ah_attr, ahn);
+#endif
+
 SAME_NUMBER(kPortDown, IBV_PORT_DOWN);
 SAME_NUMBER(kPortActive, IBV_PORT_ACTIVE);
 SAME_NUMBER(kLinkInfiniband, IBV_LINK_LAYER_INFINIBAND);
@@ -179,6 +242,13 @@ SAME_NUMBER(kWcRemAccessErr, IBV_WC_REM_ACCESS_ERR);
 SAME_NUMBER(kWcRemOpErr, IBV_WC_REM_OP_ERR);
 SAME_NUMBER(kWcRetryExcErr, IBV_WC_RETRY_EXC_ERR);
 SAME_NUMBER(kWcRnrRetryExcErr, IBV_WC_RNR_RETRY_EXC_ERR);
+SAME_NUMBER(kWcLocLenErr, IBV_WC_LOC_LEN_ERR);
+SAME_NUMBER(kWcRemInvRdReqErr, IBV_WC_REM_INV_RD_REQ_ERR);
+SAME_NUMBER(kWcRemAbortErr, IBV_WC_REM_ABORT_ERR);
+SAME_NUMBER(kWcRespTimeoutErr, IBV_WC_RESP_TIMEOUT_ERR);
+SAME_NUMBER(kWcGeneralErr, IBV_WC_GENERAL_ERR);
+SAME_NUMBER(kQpDriver, IBV_QPT_DRIVER);
+SAME_NUMBER(kMaskQkey, IBV_QP_QKEY);
 
 TEST(VerbsAbi, IsThatOfTheInstalledHeaders) { SUCCEED(); }
 

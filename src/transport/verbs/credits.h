@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 namespace tilewire::verbs {
 
@@ -17,6 +18,7 @@ class SendCredits {
 
   bool has_room() const { return sent_ - taken_ < most_; }
   void use() { ++sent_; }
+  void unuse() { --sent_; }  // it was not sent after all
   // The receiver has taken so many, in all or since it said so last.
   void set_taken(uint64_t in_all) { taken_ = in_all; }
   void add_taken(uint64_t more) { taken_ += more; }
@@ -39,12 +41,18 @@ class TakenCount {
   uint64_t untold() const { return taken_ - told_; }
   // Often enough that the sender need not wait, seldom enough to cost little.
   bool is_to_be_told() const { return untold() >= tell_at_; }
-  void tell() { told_ = taken_; }
+  // True once for each time that it comes to be so.
+  bool has_just_to_be_told() { return is_to_be_told() && !std::exchange(is_waiting_, true); }
+  void tell() {
+    told_ = taken_;
+    is_waiting_ = false;
+  }
 
  private:
   uint64_t tell_at_ = 1;
   uint64_t taken_ = 0;
   uint64_t told_ = 0;
+  bool is_waiting_ = false;
 };
 
 }  // namespace tilewire::verbs

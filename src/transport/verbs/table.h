@@ -1,4 +1,4 @@
-// libibverbs, found at run time: nothing here links to it, so a machine without rdma-core loads the library and runs
+// libibverbs and libefa, found at run time: nothing here links to it, so a machine without rdma-core loads the library and runs
 // everything but RDMA. All calls go through one table, which tests replace.
 //
 // Thread-safety: a table is constant once it is filled; its functions may be called from any thread.
@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "transport/verbs/abi.h"
+#include "transport/verbs/efa_abi.h"
 
 namespace tilewire::verbs {
 
@@ -41,7 +41,8 @@ namespace tilewire::verbs {
   X(reg_mr_optional, ibv_reg_mr_iova2, abi::Mr*,                                                                  \
     (abi::Pd * pd, void* begin, size_t bytes, uint64_t io_address, unsigned access))                              \
   X(reg_dmabuf, ibv_reg_dmabuf_mr, abi::Mr*,                                                                      \
-    (abi::Pd * pd, uint64_t offset, size_t bytes, uint64_t io_address, int fd, int access))
+    (abi::Pd * pd, uint64_t offset, size_t bytes, uint64_t io_address, int fd, int access))                       \
+  X(qp_to_qp_ex, ibv_qp_to_qp_ex, abi::QpEx*, (abi::Qp * qp))
 
 struct Verbs {
 #define TILEWIRE_VERBS_MEMBER(member, name, result, arguments) result(*member) arguments = nullptr;
@@ -55,9 +56,25 @@ struct Verbs {
   int (*poll_cq)(abi::Cq* cq, int most, abi::Wc* wc) = nullptr;
 };
 
+// Those of libefa, which knows the queue pairs that EFA devices have. The length of each structure goes along.
+#define TILEWIRE_EFA_CALLS(X)                                                                                   \
+  X(query_device, efadv_query_device, int, (abi::Context * context, abi::EfaDeviceAttr * attr, uint32_t bytes)) \
+  X(create_cq, efadv_create_cq, abi::CqEx*,                                                                     \
+    (abi::Context * context, abi::CqInitAttrEx * attr, abi::EfaCqInitAttr * efa, uint32_t bytes))               \
+  X(create_qp, efadv_create_qp_ex, abi::Qp*,                                                                    \
+    (abi::Context * context, abi::QpInitAttrEx * attr, abi::EfaQpInitAttr * efa, uint32_t bytes))               \
+  X(query_ah, efadv_query_ah, int, (abi::Ah * ah, abi::EfaAhAttr * attr, uint32_t bytes))
+
+struct Efa {
+#define TILEWIRE_EFA_MEMBER(member, name, result, arguments) result(*member) arguments = nullptr;
+  TILEWIRE_EFA_CALLS(TILEWIRE_EFA_MEMBER)
+#undef TILEWIRE_EFA_MEMBER
+};
+
 // The table of `library`, a name that the loader finds or a path; it stays loaded, and later calls give the same table.
 // Throws Error(unavailable) with the library and the loader's reason, or the function that is missing.
 const Verbs& load_verbs(const std::string& library);
+const Efa& load_efa(const std::string& library);
 
 // "Cannot allocate memory (12)" of the errno that a call of the library left.
 std::string errno_text(int number);

@@ -1,0 +1,140 @@
+// One SRD queue pair with its two completion queues. It has no peer of its own: each request says where it goes.
+//
+// Every request is signalled and has one piece of memory, as EFA wants it. Requests are built between start() and
+// finish(), which posts all of them or none.
+//
+// Thread-safety: one thread.
+#pragma once
+
+#include <cerrno>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "transport/srd/srd_port.h"
+#include "transport/verbs/handles.h"
+#include "transport/verbs/pieces.h"
+
+namespace tilewire {
+
+// Where a request goes: the peer's queue pair, and how to reach it.
+struct SrdTarget {
+  verbs::abi::Ah* ah = nullptr;
+  uint32_t queue = 0;
+  uint32_t qkey = 0;
+};
+
+struct SrdSent {
+  uint32_t flight = 0;
+  int32_t status = 0;  // 0 for success, else as srd_status() packs it
+};
+
+struct SrdArrived {
+  uint64_t source = 0;  // as srd_source() packs it
+  uint32_t immediate = 0;
+};
+
+// Who sent: numbers of queue pairs are given out by each device for itself, so the address handle belongs to it.
+inline uint64_t srd_source(uint32_t ah_number, uint32_t queue) { return uint64_t{ah_number} << 32 | queue; }
+
+// What the library and the device say of a request that failed.
+inline int32_t srd_status(verbs::abi::WcStatus status, uint32_t vendor) {
+  return static_cast<int32_t>(static_cast<uint32_t>(status) | (vendor & 0x7fffffu) << 8);
+}
+inline verbs::abi::WcStatus srd_wc_status(int32_t status) {
+  return static_cast<verbs::abi::WcStatus>(static_cast<uint32_t>(status) & 0xff);
+}
+inline uint32_t srd_vendor_code(int32_t status) { return static_cast<uint32_t>(status) >> 8; }
+
+class SrdQueue {
+ public:
+  struct Setup {
+    SrdLibraries libraries;
+    const SrdPort* port = nullptr;
+    verbs::abi::Pd* pd = nullptr;
+    uint32_t qkey = 0;
+    uint32_t send_entries = 0;
+    uint32_t receive_entries = 0;
+    bool is_unsolicited = false;
+    uint8_t rnr_retries = 0;
+    std::string where{};
+  };
+
+  // Makes the queue pair, with all its receives, ready to send. Throws Error(resource, unavailable).
+  explicit SrdQueue(const Setup& setup);
+
+  uint32_t number() const { return qp_->qp_num; }
+
+  void start() { ex_->wr_start(ex_); }
+  // `flight` comes back with its completion. A piece without bytes needs an address and keys all the same.
+  void add_write(uint32_t flight, const SrdTarget& target, const verbs::Piece& piece);
+  void add_immediate(uint32_t flight, const SrdTarget& target, const verbs::Piece& piece, uint32_t immediate);
+  // 0, ENOMEM where the queue is full, or what else the library answers; then none of them is posted.
+  int finish() { return ex_->wr_complete(ex_); }
+
+  // Calls `take` with each completion there is, up to a batch.
+  template <class Take>
+  void take_sent(Take&& take);
+  template <class Take>
+  void take_arrived(Take&& take);
+  // Gives entries back for the immediates taken.
+  void renew_receives();
+
+ private:
+  verbs::abi::CqEx* make_completions(uint32_t entries, verbs::Cq& owner);
+  void make_queue_pair();
+  void make_ready();
+  void modify(verbs::abi::QpAttr& attr, int mask, const char* step);
+  void post_receives(uint32_t count);
+  [[noreturn]] void fail_receive(int32_t status) const;
+  template <class Take>
+  void poll(verbs::abi::CqEx* cq, Take&& take);
+  void end_request(const SrdTarget& target, const verbs::Piece& piece);
+
+  static constexpr int kPollBatch = 64;
+
+  Setup setup_;
+  verbs::Cq send_cq_;
+  verbs::Cq receive_cq_;
+  verbs::Qp qp_;
+  verbs::abi::CqEx* sent_ = nullptr;
+  verbs::abi::CqEx* arrived_ = nullptr;
+  verbs::abi::QpEx* ex_ = nullptr;
+  uint32_t to_renew_ = 0;
+  std::vector<verbs::abi::RecvWr> receive_chain_;
+};
+
+template <class Take>
+void SrdQueue::poll(verbs::abi::CqEx* cq, Take&& take) {
+  verbs::abi::PollCqAttr attr{};
+  if (cq->start_poll(cq, &attr) != 0) return;
+  for (int left = kPollBatch;;) {
+    take();
+    if (--left == 0 || cq->next_poll(cq) != 0) break;
+  }
+  cq->end_poll(cq);
+}
+
+template <class Take>
+void SrdQueue::take_sent(Take&& take) {
+  poll(sent_, [&] {
+    const bool is_good = sent_->status == verbs::abi::kWcSuccess;
+    take(SrdSent{.flight = static_cast<uint32_t>(sent_->wr_id),
+                 .status = is_good ? 0 : srd_status(sent_->status, sent_->read_vendor_err(sent_))});
+  });
+}
+
+template <class Take>
+void SrdQueue::take_arrived(Take&& take) {
+  poll(arrived_, [&] {
+    // Its number means nothing where no receive was taken.
+    if (arrived_->status != verbs::abi::kWcSuccess) {
+      fail_receive(srd_status(arrived_->status, arrived_->read_vendor_err(arrived_)));
+    }
+    ++to_renew_;
+    take(SrdArrived{.source = srd_source(arrived_->read_slid(arrived_), arrived_->read_src_qp(arrived_)),
+                    .immediate = __builtin_bswap32(arrived_->read_imm_data(arrived_))});
+  });
+}
+
+}  // namespace tilewire
