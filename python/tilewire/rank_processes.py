@@ -16,7 +16,7 @@ from types import FrameType
 from typing import IO, Any, Protocol
 
 from tilewire.rank_failures import Failure, History, ends_text, ranks_text, report
-from tilewire.rank_tracebacks import Tracebacks
+from tilewire.rank_tracebacks import Tracebacks, is_unheard
 
 _PR_SET_PDEATHSIG = 1
 _ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -233,13 +233,18 @@ class RankProcesses:
             self._say(f"rank {self._failures[0].rank} failed ({self._failures[0]}); ending the others")
         if ending_s > 2 * self._grace_s or len(self._asked) > 1:
             number: int = signal.SIGKILL
-        elif ending_s > self._grace_s:
+        elif ending_s > self._grace_s or self._is_unheard():
             number = signal.SIGTERM
         else:
             number = self._asked[0] if self._asked and not self._last_signal else self._last_signal
         if number != self._last_signal:
             self._last_signal = number
             self._signal_all(number)
+
+    def _is_unheard(self) -> bool:
+        return not self._asked and any(
+            is_unheard(self._tracebacks.error_of(failure.rank)) for failure in self._failures
+        )
 
     def _signal_all(self, number: int) -> None:
         for process in self._processes:

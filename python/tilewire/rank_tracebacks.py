@@ -123,6 +123,12 @@ def is_reaction(line: str) -> bool:
     return line.startswith(_REACTIONS)
 
 
+def is_unheard(line: str) -> bool:
+    """Whether the error is that of a rank 0 which could not listen: the others wait for it, and have nobody from whom
+    they could hear that it will not come."""
+    return re.search(r"\[rank 0, rendezvous at .*<(resource|invalid argument|unavailable)>", line) is not None
+
+
 def named_rank(line: str) -> int | None:
     """The rank that a reaction names as the cause."""
     found = re.match(r"tilewire\.errors\.\w+: rank (\d+)\b", line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import signal
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from tilewire import rank_tracebacks
 from tilewire.launcher import Launch, launch, rank_command
 from tilewire.rank_failures import Failure, ends_text, ranks_text, report
 from tilewire.rank_processes import ShownTracebacks
-from tilewire.rank_tracebacks import Tracebacks
+from tilewire.rank_tracebacks import Tracebacks, is_unheard
 
 HEADER = "Traceback (most recent call last):"
 OWN = ['  File "/home/user/train.py", line 3, in <module>', "    step()"]
@@ -165,12 +166,12 @@ def test_ranks_and_ends_in_words() -> None:
 
 @pytest.fixture
 def run_ranks(tmp_path: Path) -> Callable[[str], tuple[int, str]]:
-    def run(body: str, all_tracebacks: bool = False) -> tuple[int, str]:
+    def run(body: str, all_tracebacks: bool = False, grace_s: float = 20) -> tuple[int, str]:
         path = tmp_path / "script.py"
         path.write_text(f"import os, sys, time\nrank = int(os.environ['TILEWIRE_RANK'])\n{body}")
         err = io.StringIO()
         plan = Launch(
-            rank_command(str(path), []), [2, 2], grace_s=20, tracebacks=ShownTracebacks(all_tracebacks, hold_s=60)
+            rank_command(str(path), []), [2, 2], grace_s=grace_s, tracebacks=ShownTracebacks(all_tracebacks, hold_s=60)
         )
         return launch(plan, io.StringIO(), err), err.getvalue()
 
@@ -205,3 +206,37 @@ def test_mistake_of_one_rank_in_one_call_is_its_traceback_and_named_as_the_cause
 def test_every_rank_may_be_asked_for_its_own(run_ranks: Callable[..., tuple[int, str]]) -> None:
     _, err = run_ranks("raise ValueError('no')", all_tracebacks=True)
     assert all(f"[{rank}] {HEADER}" in err for rank in range(4)), err
+
+
+PORT_IN_USE = """
+import socket, tilewire as tw
+with socket.socket() as holder:
+    if rank == 0:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        open({path!r} + ".tmp", "w").write(str(holder.getsockname()[1]))
+        os.rename({path!r} + ".tmp", {path!r})
+    while not os.path.exists({path!r}):
+        time.sleep(0.01)
+    tw.init(rendezvous="127.0.0.1:" + open({path!r}).read())
+"""
+
+
+def test_ranks_that_wait_for_a_rank_0_without_a_port_are_ended_at_once(
+    run_ranks: Callable[..., tuple[int, str]], tmp_path: Path
+) -> None:
+    begin = time.monotonic()
+    code, err = run_ranks(PORT_IN_USE.format(path=str(tmp_path / "port")), grace_s=100)
+    assert time.monotonic() - begin < 50, (
+        "they waited for their connect deadline, or until their time of grace was over"
+    )
+    assert code == 1 and err.count(HEADER) == 1 and "ranks 1-3 killed by SIGTERM" in err, err
+    last = err.splitlines()[-1]
+    assert last.startswith("tilewire run: rank 0 failed (exit code 1): tilewire.errors.ResourceError: port "), err
+    assert "is in use" in last
+
+
+def test_error_that_the_others_hear_of_ends_nobody_at_once() -> None:
+    unheard = "tilewire.errors.ResourceError: port 1 of this host is in use [rank 0, rendezvous at h:1] <resource>"
+    assert is_unheard(unheard) and not is_unheard(unheard.replace("rank 0", "rank 1"))
+    assert not is_unheard("tilewire.errors.DeadlineError: rank 1 did not come [rank 0, rendezvous] <deadline>")

@@ -21,6 +21,7 @@ from tilewire.trace_events import (
     LEAST_OVERLAP_BYTES,
     Event,
     Recording,
+    Run,
     as_events,
     as_run,
     bytes_by_link,
@@ -28,6 +29,7 @@ from tilewire.trace_events import (
     intersection,
     lanes_of,
     overlap,
+    ranks_of_unknown_flights,
     telling_overlap,
     union,
 )
@@ -294,6 +296,17 @@ def test_flight_lasts_from_the_command_to_the_forward_of_the_same_chunk() -> Non
     found = flights([*sends, *forwards])
     assert [(e.work, e.t_begin_ns, e.t_end_ns) for e in found] == [(0, 12, 90), (1, 13, 40)]
     assert all((e.rank, e.role, e.link, e.bytes, e.t_wait_ns) == (0, "in flight", "network", 0, 0) for e in found)
+
+
+def test_flights_to_absent_ranks_are_unknown_though_others_are_seen() -> None:
+    def event(rank: int, role: str, begin: int, link: str) -> Event:
+        return Event(rank, role, 0, "chunk", 0, 0, begin, 0, begin + 2, 64, link)
+
+    # Rank 0 sends a chunk to two nodes, of which rank 1 is one.
+    events = [event(0, "send", 10, "network"), event(0, "send", 12, "network"), event(1, "forward", 40, "node")]
+    events += flights(events)
+    assert ranks_of_unknown_flights(events, Run("a", 3)) == [0]
+    assert ranks_of_unknown_flights(events, Run("a", 2)) == ranks_of_unknown_flights(events, Run()) == []
 
 
 def test_flights_are_between_the_roles_that_operations_say() -> None:
