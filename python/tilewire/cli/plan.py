@@ -127,11 +127,13 @@ def _answer(
     rank: Annotated[int, typer.Option("--rank", max=MOST_RANKS, help="The rank whose plan is shown.")] = 0,
     dtype: Annotated[str, typer.Option("--dtype", help="bf16, fp16 or fp32.")] = "bf16",
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON, as plan= takes it.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Say below it what the words of the plan mean.")] = False,
     picture: Annotated[
         Path | None, typer.Option("--picture", help="Draw the simulated call to this .svg or .png.")
     ] = None,
 ) -> None:
     from tilewire.errors import Error
+    from tilewire.plan_words import explained
     from tilewire.timeline import check_picture, readable_time, write_picture
 
     try:
@@ -157,7 +159,8 @@ def _answer(
         typer.echo(found.json)
         return
     simulated = f"simulated, from the first rank's start to the last one's end: {readable_time(found.simulated_s)}"
-    typer.echo(folded(found.explanation.rstrip() + "\n" + simulated, make_console().width))
+    text = found.explanation.rstrip() + "\n" + simulated
+    typer.echo(folded(f"{text}\n{explained(text)}" if explain else text, make_console().width))
 
 
 def folded(text: str, width: int) -> str:
