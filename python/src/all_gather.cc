@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "python/src/op_binding.h"
+#include "python/src/weight_binding.h"
 
 namespace nb = nanobind;
 

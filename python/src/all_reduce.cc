@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "python/src/op_binding.h"
+#include "python/src/weight_binding.h"
 
 namespace nb = nanobind;
 

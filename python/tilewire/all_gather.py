@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from tilewire import _core
 from tilewire.argument_checks import counts, switch
 from tilewire.communicator import Communicator, calling
-from tilewire.op_calls import Call, Given, Handle, fill_shape, prepare
 from tilewire.operands import Operands, choose_rows, dtypes_of
 from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text, shared_rows
+from tilewire.weight_calls import Given, WeightCall, WeightHandle, fill_shape, prepare
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -97,7 +97,7 @@ def all_gather_matmul(
     return run(partial(_core.all_gather_matmul, comm._core))
 
 
-class AllGatherMatmul(Handle[_core.AllGatherGemmArguments, _core.AllGatherGemmShape]):
+class AllGatherMatmul(WeightHandle[_core.AllGatherGemmArguments, _core.AllGatherGemmShape]):
     """`all_gather_matmul` with its shapes fixed once, for many calls. Creation is collective.
 
     rows: the rows of every rank, the same list on all ranks. k: columns of a. n: columns of this rank's weight, or a
@@ -178,7 +178,7 @@ def _shape(
     return shape
 
 
-class _Call(Call[_core.AllGatherGemmArguments]):
+class _Call(WeightCall[_core.AllGatherGemmArguments]):
     """Its results may have the gathered rows with them."""
 
     def __init__(self, operands: Operands, return_gathered: bool) -> None:

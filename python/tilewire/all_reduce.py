@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from tilewire import _core
 from tilewire.argument_checks import count
 from tilewire.communicator import Communicator, calling
-from tilewire.op_calls import Call, Given, Handle, fill_shape, prepare
 from tilewire.operands import Operands, dtypes_of
 from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text
 from tilewire.reduction import ReductionCall, dtype_word, one_weight
+from tilewire.weight_calls import Given, WeightCall, WeightHandle, fill_shape, prepare
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -83,7 +83,7 @@ def matmul_all_reduce(
     return run(partial(_core.matmul_all_reduce, comm._core))
 
 
-class MatmulAllReduce(Handle[_core.GemmAllReduceArguments, _core.GemmAllReduceShape]):
+class MatmulAllReduce(WeightHandle[_core.GemmAllReduceArguments, _core.GemmAllReduceShape]):
     """`matmul_all_reduce` with its shapes fixed once, for many calls. Creation is collective.
 
     m: rows of every rank's a. k: columns of this rank's a. n: columns of the weights. has_bias and has_residual:
@@ -118,16 +118,16 @@ class MatmulAllReduce(Handle[_core.GemmAllReduceArguments, _core.GemmAllReduceSh
         """One call with the handle's shapes; the arguments and the result as for the operation's function."""
         if residual is None:
             return super().__call__(a, b, out=out, bias=bias, stream=stream)
-        return self._run(a, b, out, bias, stream, lambda operands: self._call_with(operands, residual))
+        return self._run_given(Given(a, b, bias, out, stream), lambda operands: self._call_with(operands, residual))
 
-    def _make_call(self, operands: Operands) -> Call[_core.GemmAllReduceArguments]:
+    def _make_call(self, operands: Operands) -> WeightCall[_core.GemmAllReduceArguments]:
         return self._call_with(operands, None)
 
     def _result_rows(self, rank: int) -> int:
         return self._shape.rows[0]
 
     @staticmethod
-    def _call_with(operands: Operands, residual: Any) -> Call[_core.GemmAllReduceArguments]:
+    def _call_with(operands: Operands, residual: Any) -> WeightCall[_core.GemmAllReduceArguments]:
         return ReductionCall(_core.GemmAllReduceArguments(), operands, residual)
 
 

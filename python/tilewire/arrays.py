@@ -77,8 +77,7 @@ def as_numpy(x: Any, name: str) -> Array:
     )
 
 
-def as_input(x: Any, name: str, ndim: int = 2) -> Array:
-    """`as_numpy` for what is read: `ndim` dimensions; copied where elements do not lie at multiples of their size."""
+def _of_dimensions(x: Any, name: str, ndim: int) -> Array:
     array = as_numpy(x, name)
     if array.ndim != ndim:
         raise InvalidArgument(
@@ -86,18 +85,18 @@ def as_input(x: Any, name: str, ndim: int = 2) -> Array:
             values=f"{name} has shape {list(array.shape)}",
             limit=f"must have {ndim}",
         )
+    return array
+
+
+def as_input(x: Any, name: str, ndim: int = 2) -> Array:
+    """`as_numpy` for what is read: `ndim` dimensions; copied where elements do not lie at multiples of their size."""
+    array = _of_dimensions(x, name, ndim)
     return array if _is_aligned(array) else np.array(array, order="C", copy=True)
 
 
-def as_output(x: Any, name: str) -> Array:
+def as_output(x: Any, name: str, ndim: int = 2) -> Array:
     """`as_numpy` for what is written."""
-    array = as_numpy(x, name)
-    if array.ndim != 2:
-        raise InvalidArgument(
-            f"{name} has the wrong number of dimensions",
-            values=f"{name} has shape {list(array.shape)}",
-            limit="must have 2",
-        )
+    array = _of_dimensions(x, name, ndim)
     if not array.flags.writeable:
         raise InvalidArgument(f"{name} is read-only", advice="pass an array that can be written, or leave out away")
     if not _is_aligned(array):

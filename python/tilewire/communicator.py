@@ -196,11 +196,11 @@ class Communicator:
             return host_memory(stream)
         return GpuMemory(self._gpu_rank, example, stream)
 
-    def _again(self, shared: Hashable, a: Any, b: Any, bias: Any, out: Any, stream: Any) -> Again | None:
+    def _again(self, shared: Hashable, given: tuple[Any, Any, Any, Any], stream: Any) -> Again | None:
         """For calls on GPU ranks with nothing special about them: see `tilewire.gpu.repeats`."""
         if self._gpu_rank is None or stream is not None:
             return None
-        return self._gpu_rank.again(shared, (a, b, bias, out))
+        return self._gpu_rank.again(shared, given)
 
     def __enter__(self) -> Communicator:
         return self

@@ -27,19 +27,19 @@ class Memory(Protocol):
         """Views of [columns] contiguous values each, None where there is none, and the dtype that they all have."""
         ...
 
-    def extra(self, x: Any, name: str) -> Any:
-        """A view of a matrix that an operation reads besides, of any dtype and strides."""
+    def extra(self, x: Any, name: str, ndim: int = 2) -> Any:
+        """A view of an array that an operation reads besides, of any dtype and strides."""
         ...
 
     def outputs(self, out: Sequence[Any], names: Sequence[str]) -> list[Any]:
         """Views of what the caller gave for results."""
         ...
 
-    def new_like(self, example: Any, shape: tuple[int, int], dtype: str, name: str) -> Any:
+    def new_like(self, example: Any, shape: tuple[int, ...], dtype: str, name: str) -> Any:
         """Memory for a result, of the library of `example`. Raises `ResourceError`."""
         ...
 
-    def view_result(self, x: Any, name: str) -> Any:
+    def view_result(self, x: Any, name: str, ndim: int = 2) -> Any:
         """A view of what `new_like` gave."""
         ...
 
@@ -49,11 +49,12 @@ class Memory(Protocol):
         """What the compiled core takes. The view must live as long as it is used."""
         ...
 
-    def settle(self, call: Call[Any], key: Hashable, rows: int) -> None:
-        """Before a call that has all its arguments. `key`: all that the core tells calls by; `rows`: of its results."""
+    def settle(self, call: Call[Any, Any], key: Hashable, sizes: Sequence[int]) -> None:
+        """Before a call that has all its arguments. `key`: all that the core tells calls by; `sizes`: those that the
+        operation asks for results with."""
         ...
 
-    def run(self, call: Call[Any], run: Callable[..., _core.CallReport]) -> _core.CallReport:
+    def run(self, call: Call[Any, Any], run: Callable[..., _core.CallReport]) -> _core.CallReport:
         """Makes the call; `run` takes arguments, make_results, stream and results, as the compiled core has it."""
         ...
 
@@ -68,17 +69,17 @@ class HostMemory:
         each = zip(bias, names, columns, strict=True)
         return [None if one is None else arrays.bias_values(one, name, count) for one, name, count in each], "fp32"
 
-    def extra(self, x: Any, name: str) -> Any:
-        return arrays.as_input(x, name)
+    def extra(self, x: Any, name: str, ndim: int = 2) -> Any:
+        return arrays.as_input(x, name, ndim)
 
     def outputs(self, out: Sequence[Any], names: Sequence[str]) -> list[Any]:
         return [arrays.as_output(one, name) for one, name in zip(out, names, strict=True)]
 
-    def new_like(self, example: Any, shape: tuple[int, int], dtype: str, name: str) -> Any:
+    def new_like(self, example: Any, shape: tuple[int, ...], dtype: str, name: str) -> Any:
         return arrays.new_like(example, shape, arrays.numpy_dtype(dtype, name), name)
 
-    def view_result(self, x: Any, name: str) -> Any:
-        return arrays.as_output(x, name)
+    def view_result(self, x: Any, name: str, ndim: int = 2) -> Any:
+        return arrays.as_output(x, name, ndim)
 
     def dtype_of(self, view: Any) -> str:
         return arrays.dtype_name(view.dtype)
@@ -89,10 +90,10 @@ class HostMemory:
     def matrix(self, view: Any) -> _core.Matrix:
         return arrays.matrix(view)
 
-    def settle(self, call: Call[Any], key: Hashable, rows: int) -> None:
+    def settle(self, call: Call[Any, Any], key: Hashable, sizes: Sequence[int]) -> None:
         """Results are made when the core asks for them."""
 
-    def run(self, call: Call[Any], run: Callable[..., _core.CallReport]) -> _core.CallReport:
+    def run(self, call: Call[Any, Any], run: Callable[..., _core.CallReport]) -> _core.CallReport:
         return run(call.arguments, call.make_results)
 
 

@@ -5,7 +5,7 @@ For the file of any operation. Everything raises `InvalidArgument` that names th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
 from tilewire import _core, arrays
@@ -76,6 +76,10 @@ class Operands:
             arguments.bias = [0 if one is None else memory.address(one) for one in self._bias]
             arguments.bias_dtype = self._bias_dtype
         arguments.out_dtype = self.out_dtype
+
+    def key(self) -> Hashable:
+        """All that the core tells calls by, of them and of the results."""
+        return self.a.shape, self.a.dtype, tuple([(one.shape, one.strides) for one in self.b]), self.out_dtype
 
     def make_results(self, rows: int) -> list[_core.Matrix]:
         """Memory for the results, [rows, N] for each weight: what was given as `out`, or new."""

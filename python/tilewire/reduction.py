@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from tilewire import arrays
 from tilewire.errors import InvalidArgument
-from tilewire.op_calls import Call, CallArguments
 from tilewire.operands import Operands
+from tilewire.weight_calls import WeightCall, WeightCallArguments
 
 if TYPE_CHECKING:
     from tilewire import _core
     from tilewire.communicator import Communicator
 
 
-class ReductionArguments(CallArguments, Protocol):
+class ReductionArguments(WeightCallArguments, Protocol):
     """What the compiled arguments of these operations have in common."""
 
     residual: _core.Matrix | None
@@ -24,7 +24,7 @@ class ReductionArguments(CallArguments, Protocol):
 R = TypeVar("R", bound=ReductionArguments)
 
 
-class ReductionCall(Call[R]):
+class ReductionCall(WeightCall[R]):
     """It may have a residual."""
 
     def __init__(self, arguments: R, operands: Operands, residual: Any) -> None:

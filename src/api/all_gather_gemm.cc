@@ -44,6 +44,7 @@ struct Front {
     return ag_gemm::make_fused_plan(problem, plan_json, context);
   }
   static void settle(Arguments& arguments, const Shape& shape) {
+    arguments.rows = {RowCounts::From::list, shape.rows};
     arguments.return_gathered = shape.return_gathered;
     arguments.out_dtype = shape.out_dtype;
   }

@@ -167,7 +167,7 @@ void Communicator::refuse_call(const std::string& op, const Error& error, bool e
   const Error told(error.kind(), std::move(parts));
   Call call(*parts_->session, op.c_str());
   if (exchanges_rows) {
-    call.refuse_in_exchange(exchanged_rows({.from = RowCounts::From::exchange, .counts = {}}), told);
+    call.refuse_in_exchange(exchanged_rows({.from = RowCounts::From::exchange, .counts = {}}), told, kSameCallsAdvice);
   } else {
     call.refuse(told);
   }

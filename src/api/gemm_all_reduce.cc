@@ -1,6 +1,6 @@
 #include <tilewire/gemm_all_reduce.h>
 
-#include "api/op_front.h"
+#include "api/reduction_front.h"
 #include "ops/gemm_ar/gemm_ar.h"
 #include "ops/gemm_ar/simulation.h"
 

@@ -1,6 +1,6 @@
 #include <tilewire/gemm_reduce_scatter.h>
 
-#include "api/op_front.h"
+#include "api/reduction_front.h"
 #include "ops/gemm_rs/device_op.h"
 #include "ops/gemm_rs/device_plan.h"
 #include "ops/gemm_rs/gemm_rs.h"
@@ -37,6 +37,7 @@ struct ReduceScatterFront {
     return gemm_rs::make_fused_plan(problem, plan_json, context);
   }
   static void settle(Arguments& arguments, const Shape& shape) {
+    arguments.rows = {RowCounts::From::list, shape.rows};
     arguments.out_dtype = shape.out_dtype;
     arguments.wire_dtype = shape.wire_dtype;
   }

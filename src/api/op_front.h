@@ -1,13 +1,13 @@
 // What the public functions of all operations do alike: run a call, make a handle and call it, answer a query for a
-// plan. An operation's file says what differs by a struct F with the types
+// plan. Which operands there are is the operation's to say: its file says what differs by a struct F with the types
 //   Op                              of its folder
 //   DeviceOp                        what describes its calls on GPU ranks, where it has a kernel; one without refuses them
-//   Arguments                       the public ones, with `plan_json`, and with `rows` where ranks may have different ones
+//   Arguments                       the public ones, with `plan_json`
 //   Shape                           of its handle, likewise
 // and the static members
 //   Op::Arguments to_op(const Arguments&, Rank)     of this rank; may refer to what it is given
 //   Op::Problem to_problem(const Shape&)
-//   void settle(Arguments&, const Shape&)           what else of a call a handle has fixed, rows and plan aside
+//   void settle(Arguments&, const Shape&)           what of a call a handle has fixed, the plan aside
 //   make_gpu_plan(problem, plan_json, context)      what GPU ranks would do, where that is known; for queries
 #pragma once
 
@@ -17,7 +17,6 @@
 
 #include "api/communicator_parts.h"
 #include "api/plan_query.h"
-#include "reduction/reduction_operands.h"
 
 namespace tilewire {
 
@@ -30,23 +29,6 @@ namespace tilewire {
     refuse_for_current_exception(call, op);
   }
   throw Error(ErrorKind::internal, {.what = "a GPU rank without CUDA", .where = op});
-}
-
-// The public arguments of an operation that sums the products of all ranks, but for what it has of its own.
-template <class Arguments>
-ReductionArguments to_reduction(const Arguments& a) {
-  ReductionArguments out;
-  static_cast<MatmulOperands&>(out) = {.a = a.a, .b = {a.b}, .bias = {a.bias}, .bias_dtype = a.bias_dtype};
-  out.residual = a.residual;
-  out.out_dtype = a.out_dtype;
-  out.wire_dtype = a.wire_dtype;
-  out.plan_json = a.plan_json;
-  if (a.compute_stand_in) {
-    out.stand_in = [stand_in = a.compute_stand_in, k = a.a.cols](int64_t rows, int64_t cols) {
-      stand_in(rows, cols, k);
-    };
-  }
-  return out;
 }
 
 template <class F>
@@ -83,7 +65,6 @@ HandlePlan agree_op(Communicator& comm, const typename F::Shape& shape) {
 
 template <class F>
 void settle(const OpHandle<typename F::Shape>& handle, typename F::Arguments& arguments) {
-  if constexpr (requires { arguments.rows; }) arguments.rows = {RowCounts::From::list, handle.shape().rows};
   arguments.plan_json = handle.plan_json();
   F::settle(arguments, handle.shape());
 }

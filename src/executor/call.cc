@@ -9,7 +9,7 @@
 #include "executor/relay.h"
 #include "executor/session_times.h"
 #include "memory/words.h"
-#include "schedule/hash.h"
+#include "base/hash.h"
 
 namespace tilewire {
 namespace {
@@ -29,11 +29,10 @@ void run_call_role(RoleContext& context, Role role, Prepare&& prepare) {
 
 }  // namespace
 
-Call::Call(Session& session, const char* op, const char* mismatch_advice) : session_(session), guard_(session) {
+Call::Call(Session& session, const char* op) : session_(session), guard_(session) {
   session.throw_if_dead();
   session.look_at_gpu();
   site_.op = op;
-  site_.mismatch_advice = mismatch_advice;
   site_.attempt = session.next_attempt();
 }
 
@@ -59,21 +58,21 @@ void Call::refuse(const Error& error) {
   if (!session_.is_dead()) session_.control().refuse_call(site_.attempt, error.what());
 }
 
-void Call::begin(const std::string& description) {
-  site_.description = description;
-  session_.control().begin_call(site_.attempt, description);
+void Call::begin(CallTextRef text) {
+  site_.text = std::move(text);
+  session_.control().begin_call(site_.attempt, site_.text);
   state_ = State::begun;
 }
 
-void Call::describe(const std::string& description) {
-  site_.description = description;
-  session_.control().describe_call(site_.attempt, description);
+void Call::describe(CallTextRef text) {
+  site_.text = std::move(text);
+  session_.control().describe_call(site_.attempt, site_.text);
 }
 
 std::vector<Call::Exchanged> Call::exchange_all(const char* what, const Exchanged& mine) {
   ByteWriter writer;
   const auto all = session_.control().allgather(
-      {.kind = what, .call = site_.attempt, .hash = hash64(site_.op), .advice = site_.mismatch_advice},
+      {.kind = what, .call = site_.attempt, .hash = hash64(site_.op)},
       writer.u64(static_cast<uint64_t>(mine.number)).text(mine.refusal).take(), session_.deadline());
   std::vector<Exchanged> values;
   values.reserve(all.size());
@@ -92,7 +91,7 @@ std::vector<int64_t> Call::exchange(const char* what, int64_t mine) {
     end();
     const Rank by{static_cast<int32_t>(refused - all.begin())};
     throw Error(ErrorKind::refused,
-                {.what = refused_text(site_.attempt, {by, refused->refusal}, session_.rank()),
+                {.what = refused_text(site_.attempt, by, refused->refusal, session_.rank()),
                  .where = fmt::format("rank {}, {}, call {}", session_.rank().value, site_.op, site_.attempt)});
   }
   std::vector<int64_t> numbers;
@@ -101,9 +100,11 @@ std::vector<int64_t> Call::exchange(const char* what, int64_t mine) {
   return numbers;
 }
 
-void Call::refuse_in_exchange(const char* what, const Error& error) noexcept {
+void Call::refuse_in_exchange(const char* what, const Error& error, const char* advice) noexcept {
   try {
-    begin(fmt::format("{}, refused: {}", site_.op, error.what()));
+    CallText text = plain_text(fmt::format("{}, refused: {}", site_.op, error.what()));
+    text.advice = advice;
+    begin(std::make_shared<CallText>(std::move(text)));
     exchange_all(what, {.refusal = std::string(error.what()).substr(0, kMostRefusalBytes)});
     end();
   } catch (const std::exception&) {
@@ -111,10 +112,8 @@ void Call::refuse_in_exchange(const char* what, const Error& error) noexcept {
   }
 }
 
-void Call::agree(const std::string& agreed_text, int64_t half_bytes) {
-  session_.control().allgather(
-      {.kind = "plan", .call = site_.attempt, .hash = hash64(agreed_text), .advice = site_.mismatch_advice}, {},
-      session_.deadline());
+void Call::agree(uint64_t agreed_hash, int64_t half_bytes) {
+  session_.control().allgather({.kind = "plan", .call = site_.attempt, .hash = agreed_hash}, {}, session_.deadline());
   if (half_bytes > session_.agreed_half_bytes()) session_.grow_halves(site_.attempt, half_bytes);
 }
 

@@ -3,7 +3,7 @@
 //
 //   Call call(session, "all_gather_matmul");           // takes the call's number
 //   ... local checks; on an error call.refuse(error)   // tells the others, touches no word
-//   call.begin(description);
+//   call.begin(text);
 //   ... agreement steps (call.agree, call.exchange)
 //   call.run(agreed_hash, make);                       // begin, the roles of make(epoch), its drain, done, await
 #pragma once
@@ -20,8 +20,7 @@ class Call {
  public:
   // Waits for a call of another thread. Throws what the communicator died of, Error(closed), or Error(deadline) when
   // that call takes too long.
-  // `mismatch_advice`: what to do about ranks that do not make the same call, for the error that all of them get.
-  Call(Session& session, const char* op, const char* mismatch_advice = kMismatchAdvice);
+  Call(Session& session, const char* op);
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
@@ -30,18 +29,18 @@ class Call {
   // The call is not made; the error is told to the ranks that may wait for it.
   void refuse(const Error& error);
   // From here on this rank takes part.
-  void begin(const std::string& description);
-  // A better description, once more is known.
-  void describe(const std::string& description);
+  void begin(CallTextRef text);
+  // A better text, once more is known.
+  void describe(CallTextRef text);
   // A number from every rank, by rank: host only, over the control connection. Where a rank refuses in it, the call is
   // over and Error(refused) quotes the lowest such rank.
   std::vector<int64_t> exchange(const char* what, int64_t mine);
   // As refuse(), of a call that is not begun and whose other ranks come to the exchange `what`: the refusal takes the
   // place of this rank's number there. So all ranks skip the call, and the communicator stays usable. Waits for them;
-  // an error of the exchange itself is not thrown.
-  void refuse_in_exchange(const char* what, const Error& error) noexcept;
+  // an error of the exchange itself is not thrown. `advice`: as a CallText has it.
+  void refuse_in_exchange(const char* what, const Error& error, const char* advice) noexcept;
   // Collective, once for each agreed text of a communicator: all ranks have it, and the halves are large enough.
-  void agree(const std::string& agreed_text, int64_t half_bytes);
+  void agree(uint64_t agreed_hash, int64_t half_bytes);
   // Collective, behind agree(): all ranks have made ready what the agreed text needs. That may take as long as joining
   // does.
   void await_ready(uint64_t agreed_hash);

@@ -11,7 +11,8 @@ namespace tilewire {
 
 class CountExchange {
  public:
-  CountExchange(Call& call, const char* op) : call_(&call), op_(op) {}
+  // `advice`: as a CallText has it.
+  CountExchange(Call& call, const char* op, const char* advice) : call_(&call), op_(op), advice_(advice) {}
   // Where nothing can be exchanged: in a graph. exchange() then throws Error(invalid_argument).
   explicit CountExchange(const char* op) : op_(op) {}
 
@@ -23,6 +24,7 @@ class CountExchange {
  private:
   Call* call_ = nullptr;
   const char* op_;
+  const char* advice_ = "";
   bool has_begun_ = false;
 };
 

@@ -48,25 +48,29 @@ const char* KernelFaults::role_name(int32_t op, int32_t role) const {
   return role >= 0 && static_cast<size_t>(role) < roles.size() ? roles[static_cast<size_t>(role)] : "kernel";
 }
 
-void KernelFaults::add_text(uint64_t agreed_hash, const std::string& text) {
+void KernelFaults::add_text(uint64_t agreed_hash, CallTextRef text) {
   const std::lock_guard lock(mutex_);
   if (texts_.size() >= kMostTexts) texts_.clear();
-  texts_.emplace(agreed_hash, text);
+  texts_.emplace(agreed_hash, std::move(text));
 }
 
-std::string KernelFaults::text_of(uint64_t agreed_hash) const {
+CallText KernelFaults::text_of(uint64_t agreed_hash, const KernelNames& names) const {
   const auto found = texts_.find(agreed_hash);
-  return found != texts_.end() ? found->second : fmt::format("a call of hash {:016x}", agreed_hash);
+  if (found != texts_.end()) return *found->second;
+  CallText unknown = plain_text(fmt::format("a call of hash {:016x}", agreed_hash));
+  unknown.advice = names.mismatch_advice;
+  return unknown;
 }
 
 // The kernel compares what the ranks agreed on, and where that is the same the number of the call.
 std::string KernelFaults::mismatch(const FaultRecord& record, const KernelNames& names) const {
   const Rank peer{static_cast<int32_t>(record.word)};
   const bool differs_in_number = record.expected == record.epoch;
-  const auto side = [&](uint64_t value) {
-    return differs_in_number ? fmt::format("{}, its call number {}", names.op, value) : text_of(value);
+  const auto side = [&](uint64_t value) -> CallText {
+    if (!differs_in_number) return text_of(value, names);
+    return {.parts = {{names.op}, {fmt::format("its call number {}", value)}}};
   };
-  return mismatch_text(record.epoch, {rank_, side(record.expected)}, {peer, side(record.seen)}, names.mismatch_advice);
+  return mismatch_text(record.epoch, {rank_, side(record.expected)}, {peer, side(record.seen)});
 }
 
 Error KernelFaults::error(const FaultRecord& record, const FlagLayout& flags) const {

@@ -13,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/call_text.h"
 #include "base/ids.h"
 #include "device/sync/fault_record.h"
 #include "schedule/arena_layout.h"
@@ -22,7 +23,7 @@ namespace tilewire {
 // Of the kernels of one op; all of static storage.
 struct KernelNames {
   const char* op = "a kernel";
-  const char* mismatch_advice = "";
+  const char* mismatch_advice = "";           // of calls whose text is not known any more
   std::span<const char* const> roles{};       // by the number that a record has
   const char* const* family_names = nullptr;  // kWordFamilies of them
 };
@@ -35,7 +36,7 @@ class KernelFaults {
   // The number of the op in its records.
   int32_t add_op(const KernelNames& names);
   // What calls of this hash are, for mismatches. So many are kept; then all are forgotten.
-  void add_text(uint64_t agreed_hash, const std::string& text);
+  void add_text(uint64_t agreed_hash, CallTextRef text);
   static constexpr size_t kMostTexts = 1024;
 
   // Of a role of an op, by their numbers; of static storage.
@@ -45,14 +46,14 @@ class KernelFaults {
   Error error(const FaultRecord& record, const FlagLayout& flags) const;
 
  private:
-  std::string text_of(uint64_t agreed_hash) const;
+  CallText text_of(uint64_t agreed_hash, const KernelNames& names) const;
   std::string mismatch(const FaultRecord& record, const KernelNames& names) const;
 
   Rank rank_;
   double deadline_s_;
   mutable std::mutex mutex_;  // guards what follows
   std::vector<KernelNames> ops_;
-  std::map<uint64_t, std::string> texts_;
+  std::map<uint64_t, CallTextRef> texts_;
 };
 
 // Looks at a record, some hundred times a second, from construction to destruction and then once more, and tells what

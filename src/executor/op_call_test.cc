@@ -39,8 +39,8 @@ struct NoResultBytes : toy::Op {
 struct NoResults : toy::Op {
   static void results() = delete;
 };
-struct NoAgreedText : toy::Op {
-  static void agreed_text() = delete;
+struct NoAgreed : toy::Op {
+  static void agreed() = delete;
 };
 struct NoMakeSchedule : toy::Op {
   static void make_schedule() = delete;
@@ -51,8 +51,8 @@ struct NoProgram : toy::Op {
 struct NoReport : toy::Op {
   static void report() = delete;
 };
-struct AgreedTextThatIsANumber : toy::Op {
-  static int64_t agreed_text(const Problem&, const Plan&) { return 0; }
+struct AgreedThatIsAText : toy::Op {
+  static std::string agreed(const Problem& problem, const Plan&) { return problem.text(); }
 };
 struct PlanWithoutMemory : toy::Op {
   struct Plan {
@@ -70,8 +70,8 @@ constexpr int count_accepted() {
 }
 static_assert(OpDescription<toy::Op>);
 static_assert(count_accepted<int, NoName, NoCheck, NoMakeProblem, NoMakePlan, NoMakeTables, NoMakeOperands,
-                             NoResultBytes, NoResults, NoAgreedText, NoMakeSchedule, NoProgram, NoReport,
-                             AgreedTextThatIsANumber, PlanWithoutMemory, ProblemWithoutText>() == 0);
+                             NoResultBytes, NoResults, NoAgreed, NoMakeSchedule, NoProgram, NoReport, AgreedThatIsAText,
+                             PlanWithoutMemory, ProblemWithoutText>() == 0);
 
 struct OtherToy : toy::Op {
   static constexpr const char* kName = "other_toy";

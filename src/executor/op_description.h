@@ -35,7 +35,7 @@ concept OpDescription = requires {
   { plan.predicted_s } -> std::convertible_to<double>;
   { to_json(plan.choice) } -> std::same_as<std::string>;
   { arguments.plan_json } -> std::convertible_to<std::string>;
-  { Op::agreed_text(problem, plan) } -> std::same_as<std::string>;
+  { Op::agreed(problem, plan) } -> std::same_as<CallParts>;
 }
 &&requires(const typename Op::Arguments& arguments, const typename Op::Problem& problem,
            const typename Op::Operands& operands, const std::string& plan_json, const typename Op::Plan& plan,

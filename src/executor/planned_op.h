@@ -2,7 +2,7 @@
 // struct. It finds beside the op's types
 //   PlanOf<Choice> make_plan(const Problem&, const PlanContext&)                  the planner's (planning/planner.h)
 //   PlanOf<Choice> check_plan(const Choice&, const Problem&, const PlanContext&)
-//   Problem::agreed_text(), result_bytes(Rank); Choice::agreed_text(), from_json(); Tables(Problem, Choice, PlanContext);
+//   Problem::agreed(), result_bytes(Rank); Choice::agreed(), from_json(); Tables(Problem, Choice, PlanContext);
 //   Operands::written()
 #pragma once
 
@@ -40,8 +40,8 @@ struct PlannedOp {
   static std::vector<MatrixView> results(const Operands& operands) {
     return operands.written();
   }
-  static std::string agreed_text(const Problem& problem, const Plan& plan) {
-    return problem.agreed_text() + ", " + plan.choice.agreed_text();
+  static CallParts agreed(const Problem& problem, const Plan& plan) {
+    return joined(problem.agreed(), plan.choice.agreed());
   }
 };
 

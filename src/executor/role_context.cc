@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "memory/words.h"
-#include "schedule/hash.h"
+#include "base/hash.h"
 #include "schedule/word_text.h"
 
 namespace tilewire {
@@ -56,7 +56,7 @@ void RoleContext::check_record(Rank peer) {
   CallRecord seen;
   std::memcpy(&seen, own_half() + ArenaLayout::record_offset(peer), sizeof(seen));
   if (seen == site_.record) return;
-  session_.control().report_mismatch(site_.attempt, peer, site_.description, site_.mismatch_advice);
+  session_.control().report_mismatch(site_.attempt, peer, *site_.text);
   leave(WaitResult::aborted, fmt::format("the verdict on the mismatch with rank {}", peer.value));
 }
 

@@ -18,17 +18,13 @@ namespace tilewire {
 // Thrown inside role threads when the abort word is set, to leave; the call turns it into the error that all ranks get.
 struct CallAborted {};
 
-// What to do about ranks that do not make the same call, where the op has nothing better to say.
-inline constexpr const char* kMismatchAdvice = kSameCallsAdvice;
-
 // What the roles of a call have in common.
 struct CallSite {
   const char* op = "";
-  const char* mismatch_advice = kMismatchAdvice;
   uint64_t attempt = 0;
   Epoch epoch = 0;
   CallRecord record;                             // this rank's own
-  std::string description;                       // of the call, for a mismatch
+  CallTextRef text;                              // of the call, for a mismatch
   const char* family_names[kWordFamilies] = {};  // of the op's word families
 };
 

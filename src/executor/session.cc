@@ -15,7 +15,7 @@
 #include "memory/memfd_arena.h"
 #include "memory/words.h"
 #include "schedule/arena_layout.h"
-#include "schedule/hash.h"
+#include "base/hash.h"
 #include "transport/bootstrap/fd_exchange.h"
 #include "transport/registry.h"
 

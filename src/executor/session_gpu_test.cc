@@ -2,90 +2,20 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <functional>
 #include <thread>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/options.h"
 #include "executor/call.h"
 #include "executor/wire/host_wire.h"
 #include "memory/cuda/fake_driver.h"
 #include "memory/words.h"
-#include "testing/thread_cluster.h"
+#include "testing/fake_gpu_ranks.h"
 #include "testing/toy_op.h"
 
 namespace tilewire {
 namespace {
-
-constexpr int64_t kPage = int64_t{2} << 20;
-constexpr const char* kJobSecret = "what only these ranks know";
-
-Options gpu_options() {
-  Options o;
-  o.device = "cuda";
-  o.arena_initial_bytes = kPage;
-  o.arena_reserve_bytes = 16 * kPage;
-  o.user_arena_reserve_bytes = 16 * kPage;
-  o.max_chunks_per_source = 16;
-  o.deadline_s = 20;
-  o.connect_deadline_s = 20;
-  o.sms = 32;
-  o.secret = kJobSecret;
-  return o;
-}
-
-// The timer of a GPU that is so much behind the host's clock. It is quick to read, but not to make.
-constexpr int64_t kGpuBehindNs = 1'000'000'000'000;
-constexpr std::chrono::milliseconds kClockMaking{20};
-
-GpuClock slow_to_make_clock() {
-  std::this_thread::sleep_for(kClockMaking);
-  return [] { return static_cast<uint64_t>(trace_clock_ns() - kGpuBehindNs); };
-}
-
-// Ranks of one host, each with an arena of its own as between processes. "" or the error each one ended with.
-std::vector<std::string> run_gpu_ranks(int32_t ranks, const Options& options, const std::function<void(Session&)>& body,
-                                       const std::function<void(int32_t, Options&)>& adjust = {},
-                                       const RollCallKernel& roll_call = full_roll_call()) {
-  ThreadStore store;
-  std::vector<std::string> errors(static_cast<size_t>(ranks));
-  std::vector<std::thread> threads;
-  threads.reserve(static_cast<size_t>(ranks));
-  for (int32_t r = 0; r < ranks; ++r) {
-    threads.emplace_back([&, r] {
-      try {
-        SessionSetup setup{.options = options,
-                           .store = &store,
-                           .threads = {},
-                           .gpu_driver = &FakeGpu::driver(),
-                           .roll_call = roll_call,
-                           .gpu_clock = slow_to_make_clock};
-        setup.options.rank = r;
-        setup.options.world_size = ranks;
-        if (adjust) adjust(r, setup.options);
-        const auto session = Session::create(setup);
-        body(*session);
-        session->close();
-      } catch (const std::exception& e) {
-        errors[static_cast<size_t>(r)] = e.what();
-      }
-    });
-  }
-  for (std::thread& t : threads) t.join();
-  return errors;
-}
-
-class GpuSession : public ::testing::Test {
- protected:
-  void SetUp() override { FakeGpu::start(); }
-  void TearDown() override {
-    EXPECT_EQ(FakeGpu::live_text(), "");
-    EXPECT_EQ(FakeGpu::broken_rules(), 0);
-  }
-  static void expect_all_well(const std::vector<std::string>& errors) {
-    for (const std::string& e : errors) EXPECT_EQ(e, "");
-  }
-};
 
 uint64_t& device_word(std::byte* at) { return *reinterpret_cast<uint64_t*>(at); }
 
@@ -93,8 +23,8 @@ TEST_F(GpuSession, RanksOfANodeReachEachOthersMemoryAlsoWhenItHasGrown) {
   expect_all_well(run_gpu_ranks(3, gpu_options(), [](Session& s) {
     const int32_t me = s.rank().value;
     Call call(s, "grow");
-    call.begin("grow");
-    call.agree("grow", 5 * kPage);
+    call.begin(std::make_shared<CallText>(plain_text("grow")));
+    call.agree(hash64("grow"), 5 * kPage);
     call.end();
     EXPECT_GE(s.arena().half_bytes(), 5 * kPage);
     const int64_t last = s.arena().layout().half_offset(1) + 5 * kPage - 64;
@@ -115,8 +45,8 @@ TEST_F(GpuSession, TheUserAreaGrowsOnOneRankAlone) {
   expect_all_well(run_gpu_ranks(2, gpu_options(), [](Session& s) {
     std::byte* at = s.rank() == Rank{1} ? s.allocate_user(3 * kPage) : nullptr;
     Call call(s, "grow");
-    call.begin("grow");
-    call.agree("grow", 5 * kPage);
+    call.begin(std::make_shared<CallText>(plain_text("grow")));
+    call.agree(hash64("grow"), 5 * kPage);
     call.end();
     if (at != nullptr) {
       at[3 * kPage - 1] = std::byte{7};
@@ -186,8 +116,8 @@ bool comes(Session& s, uint32_t word, Epoch e) {
 void exchange_over_the_wire(Session& s) {
   const int32_t me = s.rank().value, ranks = s.topology().ranks;
   Call call(s, "grow");
-  call.begin("grow");
-  call.agree("grow", 5 * kPage);
+  call.begin(std::make_shared<CallText>(plain_text("grow")));
+  call.agree(hash64("grow"), 5 * kPage);
   call.end();
   const Epoch e = s.next_epoch();
   const FlagLayout& flags = s.arena().layout().flags;
@@ -444,9 +374,13 @@ TEST_F(GpuSession, WhatAKernelLeavesIsAnErrorOfAllRanksWithNamesInIt) {
 
 TEST_F(GpuSession, RanksThatRunDifferentCallsAreToldBothTexts) {
   const auto errors = run_gpu_ranks(2, gpu_options(), [](Session& s) {
-    const DeviceRank rank = s.device_rank({.op = "toy", .mismatch_advice = "make the same calls"});
-    s.kernel_faults().add_text(11, "toy of 3 rows");
-    s.kernel_faults().add_text(12, "toy of 4 rows");
+    const DeviceRank rank = s.device_rank({.op = "toy"});
+    const auto add = [&](uint64_t hash, const char* rows) {
+      const CallText text{.op = "toy", .parts = {{rows}}, .advice = "make the same calls"};
+      s.kernel_faults().add_text(hash, std::make_shared<CallText>(text));
+    };
+    add(11, "3 rows");
+    add(12, "4 rows");
     if (s.rank() == Rank{1}) {
       leave_record(s, *rank.fault,
                    {.kind = KernelFaultKind::mismatch,

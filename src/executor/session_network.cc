@@ -7,7 +7,7 @@
 #include "executor/relay.h"
 #include "executor/session.h"
 #include "executor/session_times.h"
-#include "schedule/hash.h"
+#include "base/hash.h"
 #include "transport/arrival.h"
 #include "transport/bootstrap/fd_exchange.h"
 #include "transport/emulated/local_reach.h"

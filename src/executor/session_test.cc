@@ -9,7 +9,7 @@
 
 #include "executor/call.h"
 #include "memory/words.h"
-#include "schedule/hash.h"
+#include "base/hash.h"
 #include "testing/thread_cluster.h"
 
 namespace tilewire {
@@ -49,7 +49,7 @@ class ToilRole {
 // A call whose one role takes `pieces` of 5 ms. A rank without other nodes has only its call ring to end.
 void toil(Session& session, int32_t pieces, const std::function<void()>& piece = {}) {
   Call call(session, "toil");
-  call.begin("toil");
+  call.begin(std::make_shared<CallText>(plain_text("toil")));
   call.run(1, [&](Epoch epoch) {
     Call::Program program;
     program.roles.push_back({{.name = "toil"}, [&, epoch](RoleContext& context) {
@@ -129,8 +129,8 @@ TEST(Session, CloseWhileAnAgreementWaitsForOtherRanksIsQuick) {
     });
     try {
       Call call(session, "toil");
-      call.begin("toil");
-      call.agree("something", 0);
+      call.begin(std::make_shared<CallText>(plain_text("toil")));
+      call.agree(hash64("something"), 0);
     } catch (const Error&) {
     }
     closer.join();
@@ -205,8 +205,8 @@ TEST(Session, GrowthGetsByWithLessThanDouble) {
   options.arena_initial_bytes = 10 << 20;  // doubled it would not fit the reserve of 16 MiB
   const auto outcomes = run_thread_cluster({2}, options, [&](Session& session) {
     Call call(session, "toil");
-    call.begin("toil");
-    call.agree("more", 11 << 20);
+    call.begin(std::make_shared<CallText>(plain_text("toil")));
+    call.agree(hash64("more"), 11 << 20);
     EXPECT_GE(session.agreed_half_bytes(), 11 << 20);
     EXPECT_LE(session.agreed_half_bytes(), 16 << 20);
     call.end();

@@ -12,10 +12,9 @@
 
 namespace tilewire {
 
-// For the kMismatchAdvice of such an op, whose plan says chunk_rows.
+// The kMismatchAdvice of such an op.
 inline constexpr const char* kRowsAdvice =
-    "where ranks bring different numbers of rows, pass rows= with the counts of all ranks, or rows=\"exchange\"\n"
-    "chunk_rows: pass the same plan= on all ranks, or on none";
+    "where ranks bring different numbers of rows, pass rows= with the counts of all ranks, or rows=\"exchange\"";
 
 // What such a call exchanges, nullptr where it exchanges nothing.
 inline const char* exchanged_rows(const RowCounts& rows) {

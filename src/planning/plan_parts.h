@@ -8,12 +8,16 @@
 #include <utility>
 #include <vector>
 
+#include "base/call_text.h"
 #include "base/ids.h"
 #include "schedule/arena_layout.h"
 #include "schedule/machine.h"
 #include "schedule/topology.h"
 
 namespace tilewire {
+
+// What to do where plans differ in a number that all ranks must have.
+inline constexpr const char* kPlanAdvice = "pass the same plan= on all ranks, or on none";
 
 // What a planner looks at besides the problem.
 struct PlanContext {

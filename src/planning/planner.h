@@ -1,7 +1,7 @@
 // From a problem to its plan, the same for all ops. What is particular to an op is a class
 //
 //   struct Planner {
-//     types Problem (agreed_text(), text()) and Choice
+//     types Problem (agreed(), text()) and Choice
 //     static constexpr const char* kName                  of the op, for errors
 //     static constexpr const char* kSharedCost            what shared_cost_s is, as in "communication alone"
 //     static constexpr const char* kSharedAdvice          what to do when reasons of the op leave no shared candidate
@@ -60,7 +60,7 @@ typename Planner::Choice choose_shared(Planner& planner,
   if (best == nullptr) {
     const auto& last = candidates.back();
     const bool is_too_large = !reason_against_reserve(planner.half_bytes(last.choice), planner.context()).empty();
-    refuse_all_candidates(Planner::kName, planner.problem().agreed_text(), last.verdict,
+    refuse_all_candidates(Planner::kName, text_of(planner.problem().agreed()), last.verdict,
                           is_too_large ? kReserveAdvice : Planner::kSharedAdvice);
   }
   return best->choice;

@@ -30,7 +30,7 @@ void for_each_field(OneChoice& c, Visit&& visit) {
 
 struct Problem {
   int64_t most_chunk = 1 << 20;
-  std::string agreed_text() const { return "rows"; }
+  CallParts agreed() const { return {{"rows"}}; }
   std::string text() const { return "rows and columns"; }
 };
 

@@ -28,6 +28,14 @@ void pack_a(ReductionOperands& operands) {
 
 }  // namespace
 
+CallPart agreed_columns(int64_t n) {
+  return {fmt::format("N = {}", n), "bring the same number of columns on all ranks"};
+}
+
+CallPart agreed_wire(DataType dtype, DataType wire_dtype) {
+  return {fmt::format("{} over {}", to_string(dtype), to_string(wire_dtype)), "pass the same wire_dtype= on all ranks"};
+}
+
 void check_reduction(const char* op, const ReductionArguments& args) {
   if (args.b.size() != 1) {
     refuse_argument(op, "wrong number of weights", fmt::format("{} weights", args.b.size()), "one in a call");

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/call_text.h"
 #include "operands/weighted_matmul.h"
 #include "reduction/wire_types.h"
 
@@ -37,6 +38,10 @@ struct ReductionOperands : MatmulOperands {
 
   std::vector<MatrixView> written() const { return {out}; }
 };
+
+// What all ranks agree on: the columns of the result, and the dtypes of operands and of what travels.
+CallPart agreed_columns(int64_t n);
+CallPart agreed_wire(DataType dtype, DataType wire_dtype);
 
 // What one rank can find wrong with its arguments before it knows the problem.
 void check_reduction(const char* op, const ReductionArguments& arguments);

@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "planning/plan_parts.h"
+
 namespace tilewire {
 
 template <class Choice>
@@ -15,8 +17,10 @@ std::string chunks_text(const Choice& c) {
 
 // With the names of the JSON.
 template <class Choice>
-std::string agreed_chunks_text(const Choice& c) {
-  return fmt::format("chunk_rows = {}, chunk_cols = {}, window = {}", c.chunk_rows, c.chunk_cols, c.window);
+CallParts agreed_chunks(const Choice& c) {
+  return {{fmt::format("chunk_rows = {}", c.chunk_rows), kPlanAdvice},
+          {fmt::format("chunk_cols = {}", c.chunk_cols), kPlanAdvice},
+          {fmt::format("window = {}", c.window), kPlanAdvice}};
 }
 
 // `shared` is the text of the shared part.

@@ -43,8 +43,8 @@ std::vector<Choice> tried_chunks(const Choice& first, const CutOf& cut_of, const
     choice.chunk_rows = cut.chunk_rows;
     choice.chunk_cols = cut.chunk_cols;
     if (!fits(choice)) choice.window = kTriedWindow;
-    const bool is_known = std::any_of(choices.begin(), choices.end(),
-                                      [&](const Choice& c) { return c.agreed_text() == choice.agreed_text(); });
+    const bool is_known =
+        std::any_of(choices.begin(), choices.end(), [&](const Choice& c) { return c.agreed() == choice.agreed(); });
     if (!is_known) choices.push_back(choice);
   }
   return choices;

@@ -9,7 +9,7 @@
 #include "schedule/arena_layout.h"
 #include "schedule/chunk_tables.h"
 #include "schedule/column_map.h"
-#include "schedule/hash.h"
+#include "base/hash.h"
 #include "schedule/range_grid_tables.h"
 #include "schedule/tile_grid.h"
 #include "schedule/topology_tables.h"

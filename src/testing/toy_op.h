@@ -93,7 +93,7 @@ struct Op {
   }
   static std::vector<MatrixView> results(const Operands& operands) { return {operands.result}; }
   static int64_t result_bytes(const Problem& problem, Rank) { return problem.size; }
-  static std::string agreed_text(const Problem& problem, const Plan&) { return problem.text(); }
+  static CallParts agreed(const Problem& problem, const Plan&) { return {{problem.text()}}; }
   static Schedule make_schedule(const Tables&, Epoch epoch, const Arguments&, Session& session) {
     return {session.frame(epoch)};
   }

@@ -19,9 +19,9 @@ from tilewire.gpu.imported import chosen_gpu
 from tilewire.gpu.memory import GpuMemory
 from tilewire.gpu.rank import GpuRank
 from tilewire.gpu.views import GpuView, is_n_major
-from tilewire.op_calls import Call
 from tilewire.operands import Operands
 from tilewire.reduction import ReductionCall
+from tilewire.weight_calls import WeightCall
 
 BF16 = fake_torch._NUMPY[bfloat16]
 
@@ -46,7 +46,7 @@ class Ran:
     """In the place of the compiled call: notes what it was given."""
 
     def __init__(self, operands: Operands, rank: GpuRank, key: Any = "same") -> None:
-        self.call = Call(SimpleNamespace(), operands)
+        self.call = WeightCall(SimpleNamespace(), operands)
         self.call.settle("op", key, 2 * operands.a.shape[0])
         self.streams: list[Any] = []
         self.asked = self.early = 0
@@ -336,7 +336,7 @@ def made_again(
 ) -> tuple[Any, Any, Any]:
     """Such a call made once the long way, and then what its repetition gives the core, for other arrays."""
     a, b, bias, out = arrays
-    call = Call(SimpleNamespace(plan_json=""), operands(rank, a, b, bias=bias, out=out))
+    call = WeightCall(SimpleNamespace(plan_json=""), operands(rank, a, b, bias=bias, out=out))
     call.arguments.bias_dtype = getattr(call.arguments, "bias_dtype", "fp32")
     call.again = again_of(rank, *arrays)
     assert call.again.repeat is None
@@ -393,7 +393,9 @@ def test_calls_that_take_a_closer_look_are_not_repeated(torch: Any, rank: GpuRan
     a, b = tensor((6, 16)), tensor((16, 24))
 
     def learn(a: Any, b: Any, out: Any = None, stream: Any = None) -> Any:
-        call = Call(SimpleNamespace(plan_json="", bias_dtype="fp32"), operands(rank, a, b, stream=stream, out=out))
+        call = WeightCall(
+            SimpleNamespace(plan_json="", bias_dtype="fp32"), operands(rank, a, b, stream=stream, out=out)
+        )
         call.again = again_of(rank, a, b, None, out)
         call.settle("op", "same", 12)
         call.operands.memory.run(call, lambda arguments, make, stream, results=None: make(12))
@@ -435,7 +437,7 @@ def test_a_call_with_more_results_or_arrays_is_not_repeated(torch: Any, rank: Gp
     a, b = tensor((6, 16)), tensor((16, 24))
 
     def learn(is_repeatable: bool) -> Any:
-        call = Call(SimpleNamespace(plan_json="", bias_dtype="fp32"), operands(rank, a, b))
+        call = WeightCall(SimpleNamespace(plan_json="", bias_dtype="fp32"), operands(rank, a, b))
         call.again, call.is_repeatable = again_of(rank, a, b), is_repeatable
         call.settle("op", "same", 12)
         call.operands.memory.run(call, lambda arguments, make, stream, results=None: make(12))

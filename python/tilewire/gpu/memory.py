@@ -20,7 +20,6 @@ from tilewire.gpu import dlpack_arrays
 from tilewire.gpu.imported import any_library, libraries, library_of
 from tilewire.gpu.library import GpuLibrary
 from tilewire.gpu.rank import GpuRank
-from tilewire.gpu.repeats import Repeat
 from tilewire.gpu.streams import LEGACY, stream_handle
 from tilewire.gpu.views import (
     ITEM_BYTES,
@@ -54,7 +53,7 @@ class GpuMemory:
         self._is_elsewhere = self.stream != current
         self._dtype = ""
         self._inputs: list[tuple[GpuLibrary | None, Any]] = []  # for _keep_inputs
-        self._rows = 0
+        self._sizes: Sequence[int] = ()  # of the results, where they are known
         self._is_plain = True  # nothing was copied
         self._detours: list[tuple[GpuLibrary, Any, Any]] = []  # library, where a result shall go, where it comes from
 
@@ -82,21 +81,21 @@ class GpuMemory:
                     views[i] = self._converted(bias[i], view, dtype, names[i])
             return views, dtype
 
-    def extra(self, x: Any, name: str) -> GpuView:
+    def extra(self, x: Any, name: str, ndim: int = 2) -> GpuView:
         with self._current():
-            return self._input(x, name, 2)
+            return self._input(x, name, ndim)
 
     def outputs(self, out: Sequence[Any], names: Sequence[str]) -> list[GpuView]:
         with self._current():
             return [self._output(one, name) for one, name in zip(out, names, strict=True)]
 
-    def new_like(self, example: Any, shape: tuple[int, int], dtype: str, name: str) -> Any:
+    def new_like(self, example: Any, shape: tuple[int, ...], dtype: str, name: str) -> Any:
         library = self._library_of(example) or any_library("results")
-        rows, cols = shape
+        rows, cols = shape  # of a matrix, as kernels write
         made = self._new(library, (rows, padded(cols, dtype)), dtype, name)
         return made if made.shape[1] == cols else made[:, :cols]
 
-    def view_result(self, x: Any, name: str) -> GpuView:
+    def view_result(self, x: Any, name: str, ndim: int = 2) -> GpuView:
         """What `new_like` gave."""
         view = (self._library_of(x) or any_library("results")).view(x, name)
         return without_elements(view, as_n_major=True) if 0 in view.shape else view
@@ -110,16 +109,16 @@ class GpuMemory:
     def matrix(self, view: GpuView) -> _core.Matrix:
         return _core.Matrix(view.address, view.shape, view.strides, view.dtype)
 
-    def settle(self, call: Call[Any], key: Hashable, rows: int) -> None:
+    def settle(self, call: Call[Any, Any], key: Hashable, sizes: Sequence[int]) -> None:
         """A call that is ready gets its results here, on this thread, and waits for nobody later."""
-        self._rows = rows
+        self._sizes = sizes
         if self._rank.is_ready(key):
             with self._current():
-                call.early = call.make_results(rows)
+                call.early = call.make_results(*sizes)
         else:
             call.key = key
 
-    def run(self, call: Call[Any], run: Callable[..., _core.CallReport]) -> _core.CallReport:
+    def run(self, call: Call[Any, Any], run: Callable[..., _core.CallReport]) -> _core.CallReport:
         if call.early is not None:
             report = run(call.arguments, call.make_results, self.stream, call.early)
         else:
@@ -130,14 +129,16 @@ class GpuMemory:
             self._finish_detours()
         self._keep_inputs()
         again = call.again
-        if again is not None and call.is_repeatable and self._is_plain and not self._inputs and self._rows:
-            self._rank.note_repeat(again.key, Repeat(call, again.library, self.gpu, self._rows))
+        if again is not None and self._is_plain and not self._inputs and any(self._sizes):
+            repeat = call.repeat(again.library, self.gpu, self._sizes)
+            if repeat is not None:
+                self._rank.note_repeat(again.key, repeat)
         return report
 
-    def _make_results(self, call: Call[Any], rows: int) -> Any:
+    def _make_results(self, call: Call[Any, Any], *sizes: int) -> Any:
         """The core asks on a thread of its own, which has another current stream."""
         with self._library.on(self.stream, self.gpu) if self._library else _HERE:
-            return call.make_results(rows)
+            return call.make_results(*sizes)
 
     def _current(self) -> AbstractContextManager[Any]:
         """Where what the libraries do belongs into the call's stream."""

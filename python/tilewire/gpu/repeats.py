@@ -15,7 +15,7 @@ from tilewire.gpu.views import padded
 if TYPE_CHECKING:
     from tilewire.gpu.library import GpuLibrary
     from tilewire.gpu.views import GpuView
-    from tilewire.op_calls import Call
+    from tilewire.weight_calls import WeightCall
 
 Place = tuple[tuple[int, ...], tuple[int, ...], str]  # shape, strides, dtype of a matrix
 Signed = tuple[Hashable, list[int]]  # signatures of all arrays, and their addresses
@@ -42,9 +42,9 @@ def sign_all(library: GpuLibrary, a: Any, b: Any, bias: Any, out: Any) -> Signed
 
 
 class Repeat:
-    """How a call was made: it is prepared again with other addresses, those of `sign_all` in its order."""
+    """How a call by weights was made: it is prepared again with other addresses, those of `sign_all` in its order."""
 
-    def __init__(self, call: Call[Any], library: GpuLibrary, gpu: int, rows: int) -> None:
+    def __init__(self, call: WeightCall[Any], library: GpuLibrary, gpu: int, rows: int) -> None:
         o = call.operands
         self._library, self._gpu = library, gpu
         self._make_arguments = type(call.arguments)

@@ -390,9 +390,9 @@ CUresult fake_stream_wait_event(CUstream, CUevent event, unsigned int) {
   FAKE_CALL("cuStreamWaitEvent");
   return event != nullptr ? CUDA_SUCCESS : broken(s, CUDA_ERROR_INVALID_HANDLE);
 }
-CUresult fake_stream_is_capturing(CUstream, CUstreamCaptureStatus* status) {
+CUresult fake_stream_is_capturing(CUstream stream, CUstreamCaptureStatus* status) {
   FAKE_CALL("cuStreamIsCapturing");
-  *status = CU_STREAM_CAPTURE_STATUS_NONE;
+  *status = stream == FakeGpu::captured_stream() ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
 CUresult fake_event_create(CUevent* event, unsigned int) {
@@ -550,6 +550,8 @@ std::string FakeGpu::live_text() {
   }
   return text;
 }
+
+CUstream FakeGpu::captured_stream() { return std::bit_cast<CUstream>(intptr_t{79}); }
 
 void FakeGpu::fail_call(int64_t n, CUresult result) {
   State& s = state();

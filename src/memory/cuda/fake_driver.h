@@ -41,6 +41,8 @@ class FakeGpu {
   static void fail_call(int64_t n, CUresult result = CUDA_ERROR_OUT_OF_MEMORY);
   // The name of the function that failed so, or "" when it has not come to that.
   static std::string failed();
+  // A stream of which the driver says that a graph is captured on it.
+  static CUstream captured_stream();
   // Calls that were refused because the process was forked, or that broke a rule of the driver.
   static int64_t broken_rules();
 };

@@ -32,7 +32,7 @@ void check_types(const Arguments& arguments) {
 }  // namespace
 
 KernelNames DeviceOp::names() {
-  return {.op = kCallName, .mismatch_advice = kRowsAdvice, .roles = kRoleNames, .family_names = kFamilyNames};
+  return {.op = kCallName, .mismatch_advice = Op::kMismatchAdvice, .roles = kRoleNames, .family_names = kFamilyNames};
 }
 
 void DeviceOp::check(const Arguments& arguments, const Session&) {
@@ -49,8 +49,8 @@ DeviceOp::Plan DeviceOp::make_plan(const Problem& problem, const std::string& pl
   return device_plan_of(make_fused_plan(problem, plan_json, context));
 }
 
-std::string DeviceOp::agreed_text(const Problem& problem, const Plan& plan) {
-  return problem.agreed_text() + ", " + plan.fused->choice.agreed_text() + ", on GPUs";
+CallParts DeviceOp::agreed(const Problem& problem, const Plan& plan) {
+  return joined(joined(problem.agreed(), plan.fused->choice.agreed()), {{"on GPUs"}});
 }
 
 void DeviceOp::check_operands(const Op::Operands& operands) {

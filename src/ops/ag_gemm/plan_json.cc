@@ -11,7 +11,7 @@ PlanChoice PlanChoice::from_json(const std::string& json) { return choice_from_j
 
 std::string PlanChoice::shared_text() const { return fmt::format("chunks of {} rows", chunk_rows); }
 
-std::string PlanChoice::agreed_text() const { return fmt::format("chunk_rows = {}", chunk_rows); }
+CallParts PlanChoice::agreed() const { return {{fmt::format("chunk_rows = {}", chunk_rows), kPlanAdvice}}; }
 
 std::string PlanChoice::text() const {
   return fmt::format(

@@ -20,10 +20,10 @@ void Problem::validate() const {
   check_sizes(kCallName, {.rows = rows, .k = k, .cols = cols, .element_bytes = element_bytes});
 }
 
-std::string Problem::agreed_text() const { return fmt::format("{}, K = {}, {}", rows_text(rows), k, to_string(dtype)); }
+CallParts Problem::agreed() const { return {{rows_text(rows)}, {fmt::format("K = {}", k)}, {to_string(dtype)}}; }
 
 std::string Problem::text() const {
-  return fmt::format("{}, {}{}", agreed_text(), cols_text(cols, out_dtype),
+  return fmt::format("{}, {}{}", text_of(agreed()), cols_text(cols, out_dtype),
                      wants_gathered ? " and the gathered rows" : "");
 }
 

@@ -30,15 +30,7 @@ struct Op : PlannedOp<Problem, PlanChoice, ScheduleTables> {
 
   static constexpr const char* kName = kCallName;
   static constexpr bool kHasKernel = false;
-  static constexpr const char* kMismatchAdvice =
-      "bring the same number of rows on all ranks\n"
-      "N =: bring the same number of columns on all ranks\n"
-      "over: pass the same wire_dtype= on all ranks\n"
-      "to: pass the same out_dtype= on all ranks\n"
-      "adding: pass bias= and residual= on all ranks or on none, with the same values\n"
-      "is_one_shot: pass the same plan= on all ranks, or on none\n"
-      "chunk_: pass the same plan= on all ranks, or on none\n"
-      "window: pass the same plan= on all ranks, or on none";
+  static constexpr const char* kMismatchAdvice = "bring the same number of rows on all ranks";
   static void check(const Arguments& arguments, Session& session);
   static Problem make_problem(const Arguments& arguments, Session& session, CountExchange& counts);
   static Operands make_operands(const Arguments& arguments, const Problem& problem, Rank me);

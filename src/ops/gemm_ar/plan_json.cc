@@ -14,8 +14,8 @@ std::string PlanChoice::shared_text() const {
   return (is_one_shot ? "one shot, " : "two shots, ") + chunks_text(*this);
 }
 
-std::string PlanChoice::agreed_text() const {
-  return fmt::format("is_one_shot = {}, {}", is_one_shot, agreed_chunks_text(*this));
+CallParts PlanChoice::agreed() const {
+  return joined({{fmt::format("is_one_shot = {}", is_one_shot), kPlanAdvice}}, agreed_chunks(*this));
 }
 
 std::string PlanChoice::text() const {

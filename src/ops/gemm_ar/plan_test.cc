@@ -30,7 +30,7 @@ TEST_F(GemmArPlanTest, TheSharedPartIsTheSameOnAllRanksWhateverTheirDepthAndWork
       PlanContext x = context(r);
       x.workers = 1 + r;
       const Plan plan = make_plan(p, x);
-      EXPECT_EQ(plan.choice.agreed_text(), expected.choice.agreed_text());
+      EXPECT_EQ(plan.choice.agreed(), expected.choice.agreed());
       EXPECT_EQ(plan.half_bytes, expected.half_bytes);
     }
   }

@@ -32,8 +32,8 @@ DeviceOp::Plan DeviceOp::make_plan(const Problem& problem, const std::string& pl
   return device_plan_of(make_fused_plan(problem, plan_json, context));
 }
 
-std::string DeviceOp::agreed_text(const Problem& problem, const Plan& plan) {
-  return problem.agreed_text() + ", " + plan.fused->agreed_text() + ", on GPUs";
+CallParts DeviceOp::agreed(const Problem& problem, const Plan& plan) {
+  return joined(joined(problem.agreed(), plan.fused->agreed()), {{"on GPUs"}});
 }
 
 // The result may lie anywhere: it is written by ordinary stores.

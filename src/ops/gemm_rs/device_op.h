@@ -25,7 +25,7 @@ struct DeviceOp {
   static void check(const Arguments& arguments, const Session& session);
   static std::string variant(const Arguments& arguments);
   static Plan make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context);
-  static std::string agreed_text(const Problem& problem, const Plan& plan);
+  static CallParts agreed(const Problem& problem, const Plan& plan);
   static void check_operands(const Op::Operands& operands);
   static std::shared_ptr<Kernel> make_kernel(const Problem& problem, const Plan& plan, const PlanContext& context,
                                              const DeviceRank& rank, const Arguments& arguments);

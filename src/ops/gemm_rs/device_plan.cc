@@ -62,7 +62,7 @@ class FusedPlanner {
       plan.choice.chunk_cols = cut.chunk_cols;
       plan.choice.band_blocks = kBandBlocks;
       if (!reason_against_reserve(half_bytes(plan), x_).empty()) plan.choice.window = kWindow;
-      const auto is_same = [&](const FusedPlan& other) { return other.agreed_text() == plan.agreed_text(); };
+      const auto is_same = [&](const FusedPlan& other) { return other.agreed() == plan.agreed(); };
       if (std::none_of(plans.begin(), plans.end(), is_same)) plans.push_back(plan);
     }
     return plans;

@@ -25,7 +25,7 @@ struct FusedPlan {
   int64_t tile_cols = kFusedForms[0].work_cols();
 
   std::string shared_text() const;
-  std::string agreed_text() const;
+  CallParts agreed() const;
   std::string text() const;
 };
 

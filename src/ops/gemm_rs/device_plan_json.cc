@@ -13,8 +13,8 @@ std::string FusedPlan::shared_text() const {
   return fmt::format("{}, bands of {}", choice.shared_text(), choice.band_blocks);
 }
 
-std::string FusedPlan::agreed_text() const {
-  return fmt::format("{}, band_blocks = {}", choice.agreed_text(), choice.band_blocks);
+CallParts FusedPlan::agreed() const {
+  return joined(choice.agreed(), {{fmt::format("band_blocks = {}", choice.band_blocks), kPlanAdvice}});
 }
 
 std::string FusedPlan::text() const {

@@ -31,13 +31,13 @@ class FusedReductionPlanTest : public testing::Test {
 };
 
 TEST_F(FusedReductionPlanTest, ChunksWindowAndBandsAreTheSameOnAllRanksWhateverTheirDepthsAndSms) {
-  const std::string agreed = make_fused_plan(problem(8192, 4096, 2048), context()).choice.agreed_text();
+  const CallParts agreed = make_fused_plan(problem(8192, 4096, 2048), context()).choice.agreed();
   for (int32_t r = 0; r < 4; ++r) {
     PlanContext x = context(r);
     x.workers = 16 + 20 * r;
     Problem p = problem(8192, 4096, 1000 * r);
     p.out_dtype = r % 2 == 0 ? DataType::fp32 : DataType::fp16;
-    EXPECT_EQ(make_fused_plan(p, x).choice.agreed_text(), agreed);
+    EXPECT_EQ(make_fused_plan(p, x).choice.agreed(), agreed);
   }
 }
 

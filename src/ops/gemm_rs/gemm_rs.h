@@ -32,11 +32,7 @@ struct Op : PlannedOp<Problem, PlanChoice, ScheduleTables> {
 
   static constexpr const char* kName = kCallName;
   static constexpr const char* kMismatchAdvice =
-      "bring the same number of rows on all ranks, and pass the same rows= on all of them, or on none\n"
-      "N =: bring the same number of columns on all ranks\n"
-      "over: pass the same wire_dtype= on all ranks\n"
-      "chunk_: pass the same plan= on all ranks, or on none\n"
-      "window: pass the same plan= on all ranks, or on none";
+      "bring the same number of rows on all ranks, and pass the same rows= on all of them, or on none";
   static void check(const Arguments& arguments, Session& session);
   static Problem make_problem(const Arguments& arguments, Session& session, CountExchange& counts);
   static Operands make_operands(const Arguments& arguments, const Problem& problem, Rank me);

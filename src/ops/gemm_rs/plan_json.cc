@@ -9,7 +9,7 @@ std::string to_json(const PlanChoice& choice) { return choice_to_json(kCallName,
 PlanChoice PlanChoice::from_json(const std::string& json) { return choice_from_json<PlanChoice>(kCallName, json); }
 
 std::string PlanChoice::shared_text() const { return chunks_text(*this); }
-std::string PlanChoice::agreed_text() const { return agreed_chunks_text(*this); }
+CallParts PlanChoice::agreed() const { return agreed_chunks(*this); }
 std::string PlanChoice::text() const { return own_text(*this, "multiply, then reduce", shared_text()); }
 
 }  // namespace tilewire::gemm_rs

@@ -30,7 +30,7 @@ TEST_F(GemmRsPlanTest, TheSharedPartIsTheSameOnAllRanksWhateverTheirDepthResultA
     PlanContext x = context(r);
     x.workers = 1 + r;
     const Plan plan = make_plan(p, x);
-    EXPECT_EQ(plan.choice.agreed_text(), expected.agreed_text());
+    EXPECT_EQ(plan.choice.agreed(), expected.agreed());
     EXPECT_EQ(plan.half_bytes, layout_of(down_projection(), expected, context()).end);
   }
 }

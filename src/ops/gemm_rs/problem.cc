@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "operands/weighted_matmul.h"
+#include "reduction/reduction_operands.h"
 
 namespace tilewire::gemm_rs {
 
@@ -16,11 +17,12 @@ void Problem::validate() const {
   check_sizes(kCallName, {.rows = rows, .k = k, .cols = {n}, .element_bytes = size_bytes(DataType::fp32)});
 }
 
-std::string Problem::agreed_text() const {
-  return fmt::format("{} of the result, N = {}, {} over {}", rows_text(rows), n, to_string(dtype),
-                     to_string(wire_dtype));
+CallParts Problem::agreed() const {
+  return {{rows_text(rows) + " of the result"}, agreed_columns(n), agreed_wire(dtype, wire_dtype)};
 }
 
-std::string Problem::text() const { return fmt::format("{}, K = {} -> {}", agreed_text(), k, to_string(out_dtype)); }
+std::string Problem::text() const {
+  return fmt::format("{}, K = {} -> {}", text_of(agreed()), k, to_string(out_dtype));
+}
 
 }  // namespace tilewire::gemm_rs

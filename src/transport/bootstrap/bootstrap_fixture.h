@@ -41,6 +41,14 @@ class MemoryStore : public KeyValueStore {
   std::map<std::string, Bytes> values_;
 };
 
+// What a rank says of a call.
+inline CallText advised(std::string text, std::string advice) {
+  CallText said = plain_text(std::move(text));
+  said.advice = std::move(advice);
+  return said;
+}
+inline CallTextRef said(std::string text) { return std::make_shared<CallText>(plain_text(std::move(text))); }
+
 inline std::string free_address() {
   const UniqueFd fd = listen_on({"127.0.0.1", 0});
   return HostPort{"127.0.0.1", local_port(fd.get())}.to_text();

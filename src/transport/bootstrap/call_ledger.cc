@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string_view>
 #include <vector>
 
 namespace tilewire {
@@ -13,73 +12,38 @@ std::string step_text(const CallStep& step) {
   return fmt::format(": agrees on '{}' (hash {:016x})", step.kind, step.hash);
 }
 
-// "toy of [16, 17] rows, K = 48" cut at its commas, those in brackets aside.
-std::vector<std::string_view> parts_of(std::string_view text) {
-  std::vector<std::string_view> parts;
-  size_t begin = 0;
-  int depth = 0;
-  for (size_t i = 0; i < text.size(); ++i) {
-    depth += text[i] == '[' ? 1 : text[i] == ']' ? -1 : 0;
-    if (depth != 0 || text.substr(i, 2) != ", ") continue;
-    parts.push_back(text.substr(begin, i - begin));
-    begin = i + 2;
-  }
-  parts.push_back(text.substr(begin));
-  return parts;
-}
-
-// The line of an advice that is for a part with its word, behind "; "; "" where there is none.
-std::string advice_for(std::string_view part, const std::string& advice) {
-  for (size_t at = advice.find('\n'); at != std::string::npos;) {
-    const size_t begin = at + 1;
-    at = advice.find('\n', begin);
-    const std::string line = advice.substr(begin, at == std::string::npos ? at : at - begin);
-    const size_t colon = line.find(": ");
-    if (colon != std::string::npos && part.find(line.substr(0, colon)) != std::string_view::npos) {
-      return "; " + line.substr(colon + 2);
-    }
-  }
-  return "";
-}
-
-// "all_gather_matmul of 5 rows": the name of the call.
-std::string_view name_in(std::string_view text) { return text.substr(0, text.find(" of ")); }
-
-// Of texts whose first parts are the same: the first two parts that are not, as an advice; else "".
-std::string later_difference(std::string_view one, std::string_view other, const std::string& advice) {
-  const std::vector<std::string_view> first = parts_of(one), second = parts_of(other);
-  if (first.size() != second.size() || first[0] != second[0]) return "";
-  const auto [mine, theirs] = std::mismatch(first.begin(), first.end(), second.begin());
-  if (mine == first.end()) return "";
-  return fmt::format("they differ in '{}' and '{}', which must be the same on all ranks{}", *mine, *theirs,
-                     advice_for(*mine, advice));
+// What to do about two texts of one call.
+std::string advice_of(const CallText& one, const CallText& other) {
+  const std::string& general = one.advice.empty() ? other.advice : one.advice;
+  if (one.op != other.op) return one.op.empty() || other.op.empty() ? general : kSameCallsAdvice;
+  if (one.parts.size() != other.parts.size() || one.parts.empty()) return general;
+  const auto [mine, theirs] = std::mismatch(one.parts.begin(), one.parts.end(), other.parts.begin(),
+                                            [](const CallPart& a, const CallPart& b) { return a.text == b.text; });
+  if (mine == one.parts.begin() || mine == one.parts.end()) return general;
+  const std::string& own = mine->advice.empty() ? theirs->advice : mine->advice;
+  return fmt::format("they differ in '{}' and '{}', which must be the same on all ranks{}{}", mine->text, theirs->text,
+                     own.empty() ? "" : "; ", own);
 }
 
 }  // namespace
 
-std::string mismatch_text(uint64_t call, const RankText& one, const RankText& other, const std::string& advice) {
+std::string mismatch_text(uint64_t call, const RankText& one, const RankText& other) {
   const bool is_one_first = one.rank < other.rank;
   const RankText &first = is_one_first ? one : other, &second = is_one_first ? other : one;
-  const bool has_two_names = first.text.find(" of ") != std::string::npos &&
-                             second.text.find(" of ") != std::string::npos &&
-                             name_in(first.text) != name_in(second.text);
-  std::string end = has_two_names ? kSameCallsAdvice : later_difference(first.text, second.text, advice);
-  if (end.empty()) end = first_line(advice);
+  const std::string advice = advice_of(first.text, second.text);
   return fmt::format("call {} is not the same on all ranks: rank {}: {}{} | rank {}: {}{}{}{}", call, first.rank.value,
-                     first.text, first.note, second.rank.value, second.text, second.note, end.empty() ? "" : "; ", end);
+                     first.text.text(), first.note, second.rank.value, second.text.text(), second.note,
+                     advice.empty() ? "" : "; ", advice);
 }
 
-std::string first_line(const std::string& advice) { return advice.substr(0, advice.find('\n')); }
-
-std::string refused_text(uint64_t call, const RankText& refusing, Rank waiting) {
-  return fmt::format("rank {} refused call {} that rank {} is in: {}", refusing.rank.value, call, waiting.value,
-                     refusing.text);
+std::string refused_text(uint64_t call, Rank refusing, const std::string& text, Rank waiting) {
+  return fmt::format("rank {} refused call {} that rank {} is in: {}", refusing.value, call, waiting.value, text);
 }
 
-Verdict CallLedger::begin_call(uint64_t call, std::string description) {
+Verdict CallLedger::begin_call(uint64_t call, CallTextRef text) {
   last_tried_ = std::max(last_tried_, call);
   Call& own = calls_[call];
-  own = {.state = State::begun, .description = std::move(description), .steps = {}, .is_in_step = false};
+  own = {.state = State::begun, .text = std::move(text), .steps = {}, .is_in_step = false};
   forget_old();
   if (auto fault = check_refusals(call)) return fault;
   for (const auto& [peer, last_ended] : left_) {
@@ -88,9 +52,9 @@ Verdict CallLedger::begin_call(uint64_t call, std::string description) {
   return std::nullopt;
 }
 
-void CallLedger::describe_call(uint64_t call, std::string description) {
+void CallLedger::describe_call(uint64_t call, CallTextRef text) {
   const auto own = calls_.find(call);
-  if (own != calls_.end()) own->second.description = std::move(description);
+  if (own != calls_.end()) own->second.text = std::move(text);
 }
 
 Verdict CallLedger::agree(const CallStep& step) {
@@ -131,7 +95,7 @@ void CallLedger::refuse_call(uint64_t call, std::string text) {
   last_ended_ = std::max(last_ended_, call);
   Call& own = calls_[call];
   own.state = State::refused;
-  if (own.description.empty()) own.description = fmt::format("refused: {}", text);
+  if (own.text == nullptr) own.text = std::make_shared<CallText>(plain_text(fmt::format("refused: {}", text)));
   Refusal& refusal = refusals_[call];
   refusal.ranks.insert(rank_.value);
   if (refusal.text.empty()) refusal.text = std::move(text);
@@ -163,9 +127,9 @@ Verdict CallLedger::check_refusals(uint64_t call) const {
   return refused_fault(call, refusal->second);
 }
 
-Verdict CallLedger::on_remote_step(Rank rank, const CallStep& step, std::string description) {
+Verdict CallLedger::on_remote_step(Rank rank, const CallStep& step, CallText text) {
   RemoteStep& theirs = remote_steps_[rank.value];
-  theirs = {step, std::move(description)};
+  theirs = {step, std::move(text)};
   return check_step(rank, theirs);
 }
 
@@ -199,7 +163,7 @@ Verdict CallLedger::check_outside(Rank peer, const OutsideStep& theirs) const {
   return CallFault{
       ErrorKind::mismatch,
       fmt::format("ranks are in different steps: rank {} is in '{}' after call {}, rank {} is in call {}: {}; {}",
-                  peer.value, theirs.kind, theirs.last_tried, rank_.value, last_tried_, at->second.description,
+                  peer.value, theirs.kind, theirs.last_tried, rank_.value, last_tried_, describe(last_tried_).text(),
                   kSameCallsAdvice)};
 }
 
@@ -211,7 +175,7 @@ Verdict CallLedger::check_step(Rank peer, const RemoteStep& theirs) const {
   const auto at = calls_.find(call);
   if (at == calls_.end()) {
     const std::string mine = fmt::format("is at call {} and has not agreed on call {}", last_tried_, call);
-    return step_fault(peer, theirs, {rank_, mine});
+    return step_fault(peer, theirs, {rank_, plain_text(mine)});
   }
   const Call& own = at->second;
   if (own.state == State::refused) return std::nullopt;  // the peer hears of the refusal
@@ -219,21 +183,19 @@ Verdict CallLedger::check_step(Rank peer, const RemoteStep& theirs) const {
   const auto same_kind = std::find_if(own.steps.begin(), own.steps.end(),
                                       [&](const CallStep& step) { return step.kind == theirs.step.kind; });
   if (same_kind != own.steps.end()) {
-    return step_fault(peer, theirs, {rank_, own.description, step_text(*same_kind)}, same_kind->advice);
+    return step_fault(peer, theirs, {rank_, describe(call), step_text(*same_kind)});
   }
   if (own.state == State::begun) return std::nullopt;
-  return step_fault(peer, theirs, {rank_, own.description, ": is past all agreement"});
+  return step_fault(peer, theirs, {rank_, describe(call), ": is past all agreement"});
 }
 
 CallFault CallLedger::refused_fault(uint64_t call, const Refusal& refusal) const {
-  return {ErrorKind::refused, refused_text(call, {refusal.first, refusal.text}, rank_)};
+  return {ErrorKind::refused, refused_text(call, refusal.first, refusal.text, rank_)};
 }
 
-CallFault CallLedger::step_fault(Rank peer, const RemoteStep& theirs, const RankText& mine,
-                                 const std::string& advice) const {
-  const RankText other{peer, theirs.description, step_text(theirs.step)};
-  return {ErrorKind::mismatch,
-          mismatch_text(theirs.step.call, mine, other, theirs.step.advice.empty() ? advice : theirs.step.advice)};
+CallFault CallLedger::step_fault(Rank peer, const RemoteStep& theirs, const RankText& mine) const {
+  const RankText other{peer, theirs.text, step_text(theirs.step)};
+  return {ErrorKind::mismatch, mismatch_text(theirs.step.call, mine, other)};
 }
 
 CallFault CallLedger::left_fault(Rank peer, uint64_t call) const {
@@ -241,11 +203,13 @@ CallFault CallLedger::left_fault(Rank peer, uint64_t call) const {
                                             peer.value, rank_.value, call)};
 }
 
-std::string CallLedger::describe(uint64_t call) const {
+CallText CallLedger::describe(uint64_t call) const {
   const auto at = calls_.find(call);
-  if (at != calls_.end()) return at->second.description;
-  if (call > last_tried_) return fmt::format("has not come to call {} (last tried: {})", call, last_tried_);
-  return fmt::format("is at call {}, call {} is long past", last_tried_, call);
+  if (at != calls_.end()) return at->second.text == nullptr ? CallText{} : *at->second.text;
+  if (call > last_tried_) {
+    return plain_text(fmt::format("has not come to call {} (last tried: {})", call, last_tried_));
+  }
+  return plain_text(fmt::format("is at call {}, call {} is long past", last_tried_, call));
 }
 
 void CallLedger::forget_old() {

@@ -20,6 +20,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/call_text.h"
 #include "base/ids.h"
 
 namespace tilewire {
@@ -36,11 +37,8 @@ struct CallStep {
   uint64_t call = 0;
   std::string kind{};  // "plan", "row counts"
   uint64_t hash = 0;
-  std::string advice{};  // what to do where ranks differ
 
-  friend bool operator==(const CallStep& a, const CallStep& b) {
-    return a.call == b.call && a.kind == b.kind && a.hash == b.hash;
-  }
+  friend bool operator==(const CallStep&, const CallStep&) = default;
 };
 
 // A gather that belongs to no call ("arena growth", a handle's creation).
@@ -53,23 +51,21 @@ struct OutsideStep {
 // What a rank says of a call.
 struct RankText {
   Rank rank{};
-  std::string text{};
+  CallText text{};
   std::string note{};  // behind it, for people: not compared
 };
 
 // What to do where ranks make different calls.
 inline constexpr const char* kSameCallsAdvice =
     "make the same calls in the same order, with the same sizes, on all ranks";
-// An advice may have more lines, "word: advice", for parts of a call's text that have the word: the first line alone.
-std::string first_line(const std::string& advice);
 
 // "call 3 is not the same on all ranks: rank 0: ... | rank 2: ...; advice". The lower rank comes first, so that whoever
-// finds it writes the same. The advice is for ranks that make different calls or bring different things, which the
-// texts say before their first comma; ranks whose calls have different names get kSameCallsAdvice. Where texts differ
-// later, as in "K = 48", that takes its place, with the line of the advice that is for such a part, if there is one.
-std::string mismatch_text(uint64_t call, const RankText& one, const RankText& other, const std::string& advice);
+// finds it writes the same. Ranks whose calls have different names get kSameCallsAdvice; those that bring different
+// things, which the first parts say, the advice of their call. Where a later part differs, as in "K = 48", it is named,
+// with its own advice if it has one.
+std::string mismatch_text(uint64_t call, const RankText& one, const RankText& other);
 // "rank 1 refused call 3 that rank 2 is in: ..."
-std::string refused_text(uint64_t call, const RankText& refusing, Rank waiting);
+std::string refused_text(uint64_t call, Rank refusing, const std::string& text, Rank waiting);
 
 // Calls that a rank may have entered and not yet ended: one on CPU ranks, those in flight on GPU ranks.
 constexpr size_t kMostCallsInFlight = 48;
@@ -82,23 +78,23 @@ class CallLedger {
   CallLedger(Rank rank, int32_t world_size) : rank_(rank), world_size_(world_size) {}
 
   // What this rank does.
-  Verdict begin_call(uint64_t call, std::string description);  // fault: a peer refused it, or has left before it
-  void describe_call(uint64_t call, std::string description);  // a better description of a call that is begun
-  Verdict agree(const CallStep& step);  // fault: a peer is in another step of this call, or refused it
-  void end_step(uint64_t call);         // the step that agree() joined is over: all ranks had joined it
-  Verdict enter_call(uint64_t call);    // fault: a peer waits in a step this rank never joined, or refused the call
+  Verdict begin_call(uint64_t call, CallTextRef text);  // fault: a peer refused it, or has left before it
+  void describe_call(uint64_t call, CallTextRef text);  // a better text of a call that is begun
+  Verdict agree(const CallStep& step);                  // fault: a peer is in another step of this call, or refused it
+  void end_step(uint64_t call);                         // the step that agree() joined is over: all ranks had joined it
+  Verdict enter_call(uint64_t call);  // fault: a peer waits in a step this rank never joined, or refused the call
   void end_call(uint64_t call);
   OutsideStep join_outside(std::string kind);
   void refuse_call(uint64_t call, std::string text);  // begun or not, but not entered
 
   // What is heard from others.
   Verdict on_remote_refused(Rank rank, uint64_t call, std::string text);
-  Verdict on_remote_step(Rank rank, const CallStep& step, std::string description);
+  Verdict on_remote_step(Rank rank, const CallStep& step, CallText text);
   Verdict on_remote_outside(Rank rank, const OutsideStep& step);
   Verdict on_remote_left(Rank rank, uint64_t last_ended);
 
-  // "call 17: all_gather_matmul ..." of a call begun or refused lately, else a text that says where this rank is.
-  std::string describe(uint64_t call) const;
+  // Of a call begun or refused lately; else it says where this rank is.
+  CallText describe(uint64_t call) const;
   uint64_t last_ended() const { return last_ended_; }
   uint64_t last_tried() const { return last_tried_; }
   // Remembered refusals that not all ranks have matched yet.
@@ -108,7 +104,7 @@ class CallLedger {
   enum class State { begun, entered, ended, refused };
   struct Call {
     State state = State::begun;
-    std::string description;
+    CallTextRef text;
     std::vector<CallStep> steps;
     bool is_in_step = false;
   };
@@ -119,12 +115,12 @@ class CallLedger {
   };
   struct RemoteStep {
     CallStep step;
-    std::string description;
+    CallText text;
   };
 
   CallFault refused_fault(uint64_t call, const Refusal& refusal) const;
   Verdict check_refusals(uint64_t call) const;
-  CallFault step_fault(Rank peer, const RemoteStep& theirs, const RankText& mine, const std::string& advice = {}) const;
+  CallFault step_fault(Rank peer, const RemoteStep& theirs, const RankText& mine) const;
   CallFault left_fault(Rank peer, uint64_t call) const;
   Verdict check_step(Rank peer, const RemoteStep& theirs) const;
   Verdict check_steps_of(uint64_t call) const;

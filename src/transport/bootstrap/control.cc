@@ -45,6 +45,7 @@ void ControlConnection::Monitor::throw_if_dead(const Lock&) const {
 
 void ControlConnection::Monitor::post(ControlRecord record) {
   record.text = clipped(std::move(record.text));
+  record.call_text.clip(kMaxTextBytes);
   outbox_.push_back(std::move(record));
   link_.wake();
 }
@@ -72,16 +73,15 @@ void ControlConnection::Monitor::check_gather_size(const GatherTag& tag, size_t 
 }
 
 void ControlConnection::Monitor::start_gather(Lock& lock, const GatherTag& tag, Bytes mine) {
-  ControlRecord record{
-      .type = ControlType::gather, .call = tag.call, .hash = tag.hash, .name = tag.kind, .advice = tag.advice};
+  ControlRecord record{.type = ControlType::gather, .call = tag.call, .hash = tag.hash, .name = tag.kind};
   const uint64_t sequence = gather_.sequence + 1;
   gather_ = {.is_busy = true, .is_done = false, .sequence = sequence, .call = tag.call, .parts = {}, .fault = {}};
   Verdict verdict;
   if (tag.call == 0) {
     ledger_.join_outside(tag.kind);
   } else {
-    verdict = ledger_.agree({tag.call, tag.kind, tag.hash, tag.advice});
-    record.text = ledger_.describe(tag.call);
+    verdict = ledger_.agree({tag.call, tag.kind, tag.hash});
+    record.call_text = ledger_.describe(tag.call);
   }
   if (verdict) {
     gather_.is_busy = false;
@@ -131,18 +131,16 @@ void ControlConnection::Monitor::raise_expired(Lock& lock, const GatherTag& tag,
                                                           tag.kind, seconds_text(waited), joined_.rank.value, why)});
 }
 
-void ControlConnection::Monitor::begin_call(uint64_t call, std::string description) {
+void ControlConnection::Monitor::begin_call(uint64_t call, CallTextRef text) {
   throw_if_forked();
   Lock lock(mutex_);
   throw_if_dead(lock);
-  if (const Verdict verdict = ledger_.begin_call(call, clipped(std::move(description)))) {
-    raise_and_throw(lock, *verdict);
-  }
+  if (const Verdict verdict = ledger_.begin_call(call, std::move(text))) raise_and_throw(lock, *verdict);
 }
 
-void ControlConnection::Monitor::describe_call(uint64_t call, std::string description) {
+void ControlConnection::Monitor::describe_call(uint64_t call, CallTextRef text) {
   const std::lock_guard lock(mutex_);
-  ledger_.describe_call(call, clipped(std::move(description)));
+  ledger_.describe_call(call, std::move(text));
 }
 
 void ControlConnection::Monitor::enter_call(uint64_t call) {
@@ -163,10 +161,9 @@ void ControlConnection::Monitor::refuse_call(uint64_t call, const std::string& t
   post({.type = ControlType::refused, .rank = joined_.rank, .call = call, .text = text});
 }
 
-void ControlConnection::Monitor::report_mismatch(uint64_t call, Rank peer, const std::string& own,
-                                                 const std::string& advice) {
+void ControlConnection::Monitor::report_mismatch(uint64_t call, Rank peer, const CallText& own) {
   const std::lock_guard lock(mutex_);
-  post({.type = ControlType::mismatch, .rank = peer, .call = call, .text = own, .advice = clipped(advice)});
+  post({.type = ControlType::mismatch, .rank = peer, .call = call, .call_text = own});
 }
 
 void ControlConnection::Monitor::send_abort(ErrorKind kind, const std::string& text) {
@@ -220,19 +217,16 @@ void ControlConnection::barrier(const std::string& name, SteadyTime deadline) {
   monitor_->allgather({.kind = name}, {}, deadline);
 }
 
-void ControlConnection::begin_call(uint64_t call, std::string description) {
-  monitor_->begin_call(call, std::move(description));
-}
-void ControlConnection::describe_call(uint64_t call, std::string description) {
-  monitor_->describe_call(call, std::move(description));
+void ControlConnection::begin_call(uint64_t call, CallTextRef text) { monitor_->begin_call(call, std::move(text)); }
+void ControlConnection::describe_call(uint64_t call, CallTextRef text) {
+  monitor_->describe_call(call, std::move(text));
 }
 void ControlConnection::enter_call(uint64_t call) { monitor_->enter_call(call); }
 void ControlConnection::end_call(uint64_t call) { monitor_->end_call(call); }
 void ControlConnection::refuse_call(uint64_t call, const std::string& text) { monitor_->refuse_call(call, text); }
 
-void ControlConnection::report_mismatch(uint64_t call, Rank peer, const std::string& own_description,
-                                        const std::string& advice) {
-  monitor_->report_mismatch(call, peer, own_description, advice);
+void ControlConnection::report_mismatch(uint64_t call, Rank peer, const CallText& own) {
+  monitor_->report_mismatch(call, peer, own);
 }
 
 void ControlConnection::send_abort(ErrorKind kind, const std::string& text) { monitor_->send_abort(kind, text); }

@@ -53,10 +53,9 @@ struct ControlCallbacks {
 
 // Which gather this is. Ranks whose tags differ are an Error(mismatch) that names both.
 struct GatherTag {
-  std::string kind{};    // "plan", "row counts", "arena growth"
-  uint64_t call = 0;     // the call it belongs to (begin_call() before it), or 0 for a gather outside calls
-  uint64_t hash = 0;     // of what has to be equal on all ranks besides
-  std::string advice{};  // what to do where ranks differ; ends the mismatch that all get (see mismatch_text())
+  std::string kind{};  // "plan", "row counts", "arena growth"
+  uint64_t call = 0;   // the call it belongs to (begin_call() before it), or 0 for a gather outside calls
+  uint64_t hash = 0;   // of what has to be equal on all ranks besides
 };
 
 class ControlConnection {
@@ -81,16 +80,16 @@ class ControlConnection {
   void barrier(const std::string& name, SteadyTime deadline);
 
   // The life of a call; see call_ledger.h. begin -> allgather with tag.call = call, if any -> enter -> end.
-  void begin_call(uint64_t call, std::string description);
-  void describe_call(uint64_t call, std::string description);  // anew, once more is known
+  void begin_call(uint64_t call, CallTextRef text);
+  void describe_call(uint64_t call, CallTextRef text);  // anew, once more is known
   void enter_call(uint64_t call);
   void end_call(uint64_t call);
   // Local checks refused the call, before or after begin_call() and instead of enter_call(): nothing of it was sent.
   void refuse_call(uint64_t call, const std::string& text);
 
   // This rank's view of call `call` differs from that of `peer`, seen in the peer's record. Rank 0 asks the peer for
-  // its description and aborts all ranks with one text that has both. `advice` says what to pass. Does not wait.
-  void report_mismatch(uint64_t call, Rank peer, const std::string& own_description, const std::string& advice = {});
+  // its own and aborts all ranks with one text that has both (see mismatch_text()). Does not wait.
+  void report_mismatch(uint64_t call, Rank peer, const CallText& own);
 
   // Ends the communicator on all ranks. Does not wait; on_abort comes on this rank too. Ignored after an earlier abort.
   void send_abort(ErrorKind kind, const std::string& text);

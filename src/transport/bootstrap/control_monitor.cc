@@ -165,9 +165,10 @@ void ControlConnection::Monitor::without_root(const ControlRecord& record) {
                             .sequence = record.sequence,
                             .text = fmt::format("{} waits for it in '{}'", gone, record.name)});
     case ControlType::mismatch:
-      return set_abort({joined_.rank, ErrorKind::mismatch,
-                        fmt::format("call {} is not the same on ranks {} and {}: rank {}: {}", record.call,
-                                    joined_.rank.value, record.rank.value, joined_.rank.value, record.text)});
+      return set_abort(
+          {joined_.rank, ErrorKind::mismatch,
+           fmt::format("call {} is not the same on ranks {} and {}: rank {}: {}", record.call, joined_.rank.value,
+                       record.rank.value, joined_.rank.value, record.call_text.text())});
     default: return;
   }
 }
@@ -197,7 +198,8 @@ void ControlConnection::Monitor::handle(const ControlRecord& record) {
     case ControlType::abort: return set_abort({record.rank, record.kind, record.text});
     case ControlType::query: {
       const std::lock_guard lock(mutex_);
-      return post({.type = ControlType::answer, .sequence = record.sequence, .text = ledger_.describe(record.call)});
+      return post(
+          {.type = ControlType::answer, .sequence = record.sequence, .call_text = ledger_.describe(record.call)});
     }
     default:
       throw Error(ErrorKind::internal, {.what = "rank 0 sent a control message that is none for other ranks",
@@ -226,7 +228,7 @@ void ControlConnection::Monitor::handle_step(const ControlRecord& record) {
   } else if (record.call == 0) {
     verdict = ledger_.on_remote_outside(record.rank, {record.name, record.sequence, record.last_tried});
   } else {
-    verdict = ledger_.on_remote_step(record.rank, {record.call, record.name, record.hash, record.advice}, record.text);
+    verdict = ledger_.on_remote_step(record.rank, {record.call, record.name, record.hash}, record.call_text);
   }
   if (verdict) raise(*verdict);
 }

@@ -26,12 +26,12 @@ class ControlConnection::Monitor {
   bool is_of_this_process() const;
 
   std::vector<Bytes> allgather(const GatherTag& tag, Bytes mine, SteadyTime deadline);
-  void begin_call(uint64_t call, std::string description);
-  void describe_call(uint64_t call, std::string description);
+  void begin_call(uint64_t call, CallTextRef text);
+  void describe_call(uint64_t call, CallTextRef text);
   void enter_call(uint64_t call);
   void end_call(uint64_t call);
   void refuse_call(uint64_t call, const std::string& text);
-  void report_mismatch(uint64_t call, Rank peer, const std::string& own, const std::string& advice);
+  void report_mismatch(uint64_t call, Rank peer, const CallText& own);
   void send_abort(ErrorKind kind, const std::string& text);
   std::optional<AbortNotice> aborted();
   void throw_if_aborted();

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/call_text.h"
 #include "base/ids.h"
 #include "transport/bootstrap/byte_codec.h"
 
@@ -16,15 +17,15 @@ namespace tilewire {
 // heartbeat        both           -
 // goodbye          to rank 0      last_ended
 // left             from rank 0    rank, last_ended
-// gather           to rank 0      name, call, hash, sequence, last_tried, text (the call's description), advice, parts[0]
+// gather           to rank 0      name, call, hash, sequence, last_tried, call_text, parts[0]
 // gather_result    from rank 0    sequence, parts (by rank)
 // gather_failed    from rank 0    sequence, kind, text
 // gather_expired   to rank 0      name, call, text (how long it waited)
 // step_notice      from rank 0    as gather, rank, no parts: rank waits in this gather, the receiver has not joined it
 // refused          both           rank, call, text
-// mismatch         to rank 0      call, rank (the peer), text (own description), advice
+// mismatch         to rank 0      call, rank (the peer), call_text (own)
 // query            from rank 0    call, sequence (of the question)
-// answer           to rank 0      sequence, text
+// answer           to rank 0      sequence, call_text
 // abort            both           rank, kind, text
 enum class ControlType : uint16_t {
   heartbeat = 32,
@@ -53,7 +54,7 @@ struct ControlRecord {
   uint64_t last_ended = 0;
   std::string name{};
   std::string text{};
-  std::string advice{};
+  CallText call_text{};
   std::vector<Bytes> parts{};
 
   // The type travels in the frame's header.

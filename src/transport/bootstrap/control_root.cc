@@ -40,20 +40,21 @@ std::string ControlRoot::gather_text(const ControlRecord& gather) {
   std::string text = gather.call == 0 ? fmt::format("'{}' outside calls", gather.name)
                                       : fmt::format("'{}' of call {}", gather.name, gather.call);
   if (gather.hash != 0) text += fmt::format(" (hash {:016x})", gather.hash);
-  if (!gather.text.empty()) text += fmt::format(": {}", gather.text);
+  const std::string said = gather.call_text.text();
+  if (!said.empty()) text += fmt::format(": {}", said);
   return text;
 }
 
 // Two ranks in the same step of a call that differ in what they agree on, or in different steps.
 std::string ControlRoot::difference_text(const ControlRecord& a, const ControlRecord& b) {
   if (a.call != 0 && a.call == b.call && a.name == b.name) {
-    return mismatch_text(a.call, {a.rank, a.text}, {b.rank, b.text}, a.advice);
+    return mismatch_text(a.call, {a.rank, a.call_text}, {b.rank, b.call_text});
   }
   const bool is_a_first = a.rank < b.rank;
   const ControlRecord &first = is_a_first ? a : b, &second = is_a_first ? b : a;
-  const std::string& own_advice = first.advice.empty() ? second.advice : first.advice;
+  const std::string& own_advice = first.call_text.advice.empty() ? second.call_text.advice : first.call_text.advice;
   // Ranks in different calls, or of which one is in none, have done different things whatever they brought.
-  const std::string advice = a.call == b.call || own_advice.empty() ? first_line(own_advice) : kSameCallsAdvice;
+  const std::string advice = a.call == b.call || own_advice.empty() ? own_advice : kSameCallsAdvice;
   return fmt::format("ranks are in different steps: rank {} is in {} | rank {} is in {}{}{}", first.rank.value,
                      gather_text(first), second.rank.value, gather_text(second), advice.empty() ? "" : "; ", advice);
 }
@@ -87,7 +88,7 @@ void ControlRoot::on_refused(Rank from, ControlRecord record) {
 std::optional<std::string> ControlRoot::refusal_text(Rank peer_rank, Rank waiting, uint64_t call) const {
   const auto& refusal = peer(peer_rank).refusal;
   if (!refusal || call == 0 || refusal->call != call) return std::nullopt;
-  return refused_text(call, {peer_rank, refusal->text}, waiting);
+  return refused_text(call, peer_rank, refusal->text, waiting);
 }
 
 void ControlRoot::finish_gather() {
@@ -148,9 +149,9 @@ void ControlRoot::on_mismatch(Rank from, const ControlRecord& record, SteadyTime
                  fmt::format("rank {} reports a mismatch with rank {}, which is none", from.value, record.rank.value));
   }
   if (is_aborted_) return;
-  Question question{record.call, next_question_++, from, record.rank, record.text, record.advice, now + kAnswerLimit};
+  Question question{record.call, next_question_++, from, record.rank, record.call_text, now + kAnswerLimit};
   const Peer& other = peer(record.rank);
-  if (other.is_left || other.is_lost) return conclude(question, "has left");
+  if (other.is_left || other.is_lost) return conclude(question, plain_text("has left"));
   questions_.push_back(question);
   send_(record.rank, {.type = ControlType::query, .rank = from, .call = record.call, .sequence = question.sequence});
 }
@@ -162,15 +163,15 @@ void ControlRoot::on_answer(Rank from, const ControlRecord& record) {
   if (at == questions_.end()) return;
   const Question question = *at;
   questions_.erase(at);
-  conclude(question, record.text);
+  conclude(question, record.call_text);
 }
 
-void ControlRoot::conclude(const Question& question, const std::string& theirs) {
+void ControlRoot::conclude(const Question& question, const CallText& theirs) {
   if (const auto refusal = refusal_text(question.peer, question.reporter, question.call)) {
     return abort(question.peer, ErrorKind::refused, *refusal);
   }
   abort(question.reporter, ErrorKind::mismatch,
-        mismatch_text(question.call, {question.reporter, question.own}, {question.peer, theirs}, question.advice));
+        mismatch_text(question.call, {question.reporter, question.own}, {question.peer, theirs}));
 }
 
 void ControlRoot::on_lost(Rank rank, const std::string& reason) {
@@ -194,7 +195,7 @@ void ControlRoot::on_tick(SteadyTime now) {
     }
     const Question question = questions_[i];
     questions_.erase(questions_.begin() + static_cast<std::ptrdiff_t>(i));
-    conclude(question, "gives no answer");
+    conclude(question, plain_text("gives no answer"));
   }
 }
 

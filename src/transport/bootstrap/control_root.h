@@ -42,8 +42,7 @@ class ControlRoot {
     uint64_t sequence = 0;
     Rank reporter;
     Rank peer;
-    std::string own;
-    std::string advice;
+    CallText own;
     SteadyTime until;
   };
 
@@ -57,7 +56,7 @@ class ControlRoot {
   void on_answer(Rank from, const ControlRecord& record);
   void finish_gather();
   void fail_gathers_of_left();
-  void conclude(const Question& question, const std::string& theirs);
+  void conclude(const Question& question, const CallText& theirs);
   void abort(Rank rank, ErrorKind kind, const std::string& text);
   void broadcast(const ControlRecord& record, std::optional<Rank> except);
   std::vector<Rank> ranks_without_gather() const;

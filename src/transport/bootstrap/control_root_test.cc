@@ -2,12 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include "transport/bootstrap/bootstrap_fixture.h"
 #include "transport/bootstrap/call_ledger.h"
 
 namespace tilewire {
 namespace {
-
-using namespace std::chrono_literals;
 
 class ControlRootTest : public testing::Test {
  protected:
@@ -25,7 +24,7 @@ class ControlRootTest : public testing::Test {
                      .hash = hash,
                      .sequence = 7,
                      .name = name,
-                     .text = "call of " + std::to_string(rank),
+                     .call_text = plain_text("call of " + std::to_string(rank)),
                      .parts = {to_bytes(std::to_string(rank))}},
                     now_);
   }
@@ -63,12 +62,12 @@ TEST_F(ControlRootTest, DifferentTagsAreOneAbortForAll) {
 }
 
 TEST_F(ControlRootTest, OneStepOfACallWithOtherContentsIsNotSaidToBeTwoSteps) {
-  root_.on_record(Rank(2),
-                  {.type = ControlType::gather, .call = 4, .hash = 1, .name = "plan", .text = "3 rows", .advice = "so"},
-                  now_);
-  root_.on_record(Rank(0),
-                  {.type = ControlType::gather, .call = 4, .hash = 2, .name = "plan", .text = "9 rows", .advice = "so"},
-                  now_);
+  root_.on_record(
+      Rank(2),
+      {.type = ControlType::gather, .call = 4, .hash = 1, .name = "plan", .call_text = advised("3 rows", "so")}, now_);
+  root_.on_record(
+      Rank(0),
+      {.type = ControlType::gather, .call = 4, .hash = 2, .name = "plan", .call_text = advised("9 rows", "so")}, now_);
   const auto aborts = take(ControlType::abort);
   ASSERT_EQ(aborts.size(), 3u);
   EXPECT_EQ(aborts[1].record.kind, ErrorKind::mismatch);
@@ -78,7 +77,7 @@ TEST_F(ControlRootTest, OneStepOfACallWithOtherContentsIsNotSaidToBeTwoSteps) {
 // What an op advises is about what ranks bring to one call of it.
 TEST_F(ControlRootTest, TheAdviceOfAnOpIsForRanksInItsCallOnly) {
   const ControlRecord plan{
-      .type = ControlType::gather, .call = 4, .hash = 1, .name = "plan", .advice = "rows\nword: so"};
+      .type = ControlType::gather, .call = 4, .hash = 1, .name = "plan", .call_text = advised("three", "rows")};
   const auto told = [&](ControlRecord other) {
     other.type = ControlType::gather;
     ControlRoot root(2, [this](Rank to, const ControlRecord& record) { sent_.push_back({to, record}); });
@@ -133,11 +132,13 @@ TEST_F(ControlRootTest, WhoRefusedACallAndThenLeftIsKnownForTheRefusal) {
 
 TEST_F(ControlRootTest, MismatchWithARankThatRefusedTheCallIsItsRefusal) {
   root_.on_record(Rank(2), {.type = ControlType::refused, .call = 4, .text = "bad out"}, now_);
-  root_.on_record(Rank(1), {.type = ControlType::mismatch, .rank = Rank(2), .call = 4, .text = "mine"}, now_);
+  root_.on_record(Rank(1), {.type = ControlType::mismatch, .rank = Rank(2), .call = 4, .call_text = plain_text("mine")},
+                  now_);
   const auto queries = take(ControlType::query);
   ASSERT_EQ(queries.size(), 1u);
-  root_.on_record(Rank(2), {.type = ControlType::answer, .sequence = queries[0].record.sequence, .text = "refused"},
-                  now_);
+  root_.on_record(
+      Rank(2),
+      {.type = ControlType::answer, .sequence = queries[0].record.sequence, .call_text = plain_text("refused")}, now_);
   const auto aborts = take(ControlType::abort);
   ASSERT_EQ(aborts.size(), 3u);
   EXPECT_EQ(aborts[0].record.kind, ErrorKind::refused);
@@ -181,17 +182,19 @@ TEST_F(ControlRootTest, ExpiredGatherListsWhoDidNotCome) {
 }
 
 TEST_F(ControlRootTest, MismatchCarriesBothDescriptionsLowerRankFirst) {
-  root_.on_record(Rank(2),
-                  {.type = ControlType::mismatch, .rank = Rank(1), .call = 8, .text = "mine", .advice = "pass rows"},
-                  now_);
+  root_.on_record(
+      Rank(2), {.type = ControlType::mismatch, .rank = Rank(1), .call = 8, .call_text = advised("mine", "pass rows")},
+      now_);
   const auto queries = take(ControlType::query);
   ASSERT_EQ(queries.size(), 1u);
   EXPECT_EQ(queries[0].to, Rank(1));
-  root_.on_record(Rank(2), {.type = ControlType::answer, .sequence = queries[0].record.sequence, .text = "forged"},
-                  now_);
+  root_.on_record(
+      Rank(2), {.type = ControlType::answer, .sequence = queries[0].record.sequence, .call_text = plain_text("forged")},
+      now_);
   EXPECT_TRUE(take(ControlType::abort).empty());
-  root_.on_record(Rank(1), {.type = ControlType::answer, .sequence = queries[0].record.sequence, .text = "theirs"},
-                  now_);
+  root_.on_record(
+      Rank(1), {.type = ControlType::answer, .sequence = queries[0].record.sequence, .call_text = plain_text("theirs")},
+      now_);
   const auto aborts = take(ControlType::abort);
   ASSERT_EQ(aborts.size(), 3u);
   EXPECT_TRUE(says(aborts[2], "call 8") && says(aborts[2], "rank 1: theirs | rank 2: mine; pass rows"))
@@ -199,7 +202,8 @@ TEST_F(ControlRootTest, MismatchCarriesBothDescriptionsLowerRankFirst) {
 }
 
 TEST_F(ControlRootTest, MismatchWithARankThatDoesNotAnswerStillEnds) {
-  root_.on_record(Rank(0), {.type = ControlType::mismatch, .rank = Rank(1), .call = 8, .text = "mine"}, now_);
+  root_.on_record(Rank(0), {.type = ControlType::mismatch, .rank = Rank(1), .call = 8, .call_text = plain_text("mine")},
+                  now_);
   root_.on_tick(now_ + 100ms);
   EXPECT_TRUE(take(ControlType::abort).empty());
   root_.on_tick(now_ + 2s);

@@ -172,7 +172,7 @@ TEST(Control, RefusalAbortsTheRankInsideTheCall) {
       if (m.rank == refusing) {
         m.control.refuse_call(1, "k = 3, must be 4");
       } else {
-        m.control.begin_call(1, "gemm");
+        m.control.begin_call(1, said("gemm"));
         m.control.enter_call(1);
       }
       m.seen.wait([&] { return !m.seen.aborts.empty(); });
@@ -186,7 +186,7 @@ TEST(Control, RefusalHeardEarlyAbortsAtBegin) {
   const auto failures = run_connected(2, [&](Member m) {
     if (m.rank == 1) m.control.refuse_call(1, "k = 3");
     m.control.barrier("both here", deadline_in(20s));  // behind the refusal on the same connections
-    if (m.rank == 0) m.control.begin_call(1, "gemm");
+    if (m.rank == 0) m.control.begin_call(1, said("gemm"));
     m.seen.wait([&] { return !m.seen.aborts.empty(); });
   });
   expect_failure(failures[0], ErrorKind::refused, {"rank 1", "k = 3"});
@@ -196,7 +196,7 @@ TEST(Control, CallRefusedByAllLeavesTheCommunicatorAlive) {
   expect_none(run_connected(3, [](Member m) {
     m.control.refuse_call(1, "k = 3");
     m.control.barrier("after", deadline_in(20s));
-    m.control.begin_call(2, "gemm");
+    m.control.begin_call(2, said("gemm"));
     m.control.enter_call(2);
     m.control.end_call(2);
     m.control.barrier("end", deadline_in(20s));
@@ -206,7 +206,7 @@ TEST(Control, CallRefusedByAllLeavesTheCommunicatorAlive) {
 
 TEST(Control, RankInsideACallAndRankThatAgreesOnItAreBothTold) {
   const auto failures = run_connected(3, [](Member m) {
-    m.control.begin_call(7, "gemm of " + std::to_string(m.rank));
+    m.control.begin_call(7, said("gemm of " + std::to_string(m.rank)));
     if (m.rank != 1) m.control.allgather({.kind = "plan", .call = 7, .hash = 5}, {}, deadline_in(20s));
     m.control.enter_call(7);
     m.seen.wait([&] { return !m.seen.aborts.empty(); });
@@ -220,7 +220,7 @@ TEST(Control, RankInsideACallAndRankThatAgreesOnItAreBothTold) {
 TEST(Control, HandleCreationAgainstACallIsToldInsteadOfHanging) {
   const auto failures = run_connected(2, [](Member m) {
     if (m.rank == 0) m.control.allgather({.kind = "handle"}, {}, deadline_in(20s));
-    m.control.begin_call(1, "gemm");
+    m.control.begin_call(1, said("gemm"));
     m.control.enter_call(1);
     m.seen.wait([&] { return !m.seen.aborts.empty(); });
     m.control.throw_if_aborted();
@@ -231,9 +231,9 @@ TEST(Control, HandleCreationAgainstACallIsToldInsteadOfHanging) {
 TEST(Control, MismatchReportNamesBothRanksAndBothValues) {
   for (const int peer : {0, 2}) {
     const auto failures = run_connected(3, [&](Member m) {
-      m.control.begin_call(4, "K = " + std::to_string(m.rank));
+      m.control.begin_call(4, said("K = " + std::to_string(m.rank)));
       m.control.barrier("begun", deadline_in(20s));
-      if (m.rank == 1) m.control.report_mismatch(4, Rank(peer), "K = 1", "pass the same K");
+      if (m.rank == 1) m.control.report_mismatch(4, Rank(peer), advised("K = 1", "pass the same K"));
       m.seen.wait([&] { return !m.seen.aborts.empty(); });
       m.control.throw_if_aborted();
     });
@@ -249,7 +249,7 @@ TEST(Control, OrderlyLeaveIsToldAndIsNoAbort) {
   std::atomic<int> told{0};
   expect_none(run_connected(3, [&](Member m) {
     if (m.rank == 2) {
-      m.control.begin_call(1, "gemm");
+      m.control.begin_call(1, said("gemm"));
       m.control.end_call(1);
       return;
     }
@@ -265,7 +265,7 @@ TEST(Control, OrderlyLeaveIsToldAndIsNoAbort) {
 TEST(Control, RankThatLeavesInMidCallAbortsTheOthersByName) {
   for (const int leaving : {0, 1}) {
     const auto failures = run_connected(3, [&](Member m) {
-      m.control.begin_call(1, "gemm");
+      m.control.begin_call(1, said("gemm"));
       m.control.enter_call(1);
       m.control.barrier("all inside", deadline_in(20s));
       if (m.rank == leaving) return;
@@ -299,7 +299,7 @@ TEST(Control, WhoRefusesAndLeavesIsHeardForItsRefusalByACommunicatorThatIsDeadTh
         std::this_thread::sleep_for(std::chrono::microseconds(25 * round));
         return m.control.refuse_call(1, "k = 3");
       }
-      m.control.begin_call(1, "gemm");
+      m.control.begin_call(1, said("gemm"));
       try {
         m.control.allgather({.kind = "plan", .call = 1}, {}, deadline_in(20s));
       } catch (const Error&) {
@@ -336,7 +336,7 @@ TEST(Control, CloseIsIdempotentFastAndMakesCallsErrors) {
     if (m.rank == 0) {
       EXPECT_LT(steady_now() - start, 1s);
     }
-    EXPECT_EQ(failure_of([&] { m.control.begin_call(1, "late"); }).kind, ErrorKind::closed);
+    EXPECT_EQ(failure_of([&] { m.control.begin_call(1, said("late")); }).kind, ErrorKind::closed);
     EXPECT_EQ(failure_of([&] { m.control.barrier("late", deadline_in(1s)); }).kind, ErrorKind::closed);
     m.control.send_abort(ErrorKind::aborted, "late");
   }));

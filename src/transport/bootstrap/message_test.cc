@@ -143,7 +143,7 @@ TEST(Records, EveryFieldSurvivesTheWire) {
                          .last_ended = 4,
                          .name = "n",
                          .text = "t",
-                         .advice = "a",
+                         .call_text = {.op = "o", .parts = {{"p", "q"}, {}}, .advice = "a"},
                          .parts = {to_bytes("p"), {}}};
   const ControlRecord out = ControlRecord::unpack(static_cast<uint16_t>(in.type), in.pack());
   EXPECT_EQ(out.rank, in.rank);
@@ -153,7 +153,8 @@ TEST(Records, EveryFieldSurvivesTheWire) {
   EXPECT_EQ(out.sequence, in.sequence);
   EXPECT_EQ(out.last_tried, in.last_tried);
   EXPECT_EQ(out.last_ended, in.last_ended);
-  EXPECT_EQ(out.name + out.text + out.advice, "nta");
+  EXPECT_EQ(out.name + out.text, "nt");
+  EXPECT_EQ(out.call_text, in.call_text);
   EXPECT_EQ(out.parts, in.parts);
 }
 

@@ -1,4 +1,4 @@
-#include "executor/op_call.h"
+#include "executor/call_cycle.h"
 
 #include <fmt/format.h>
 
@@ -12,8 +12,6 @@ PlanContext plan_context(Session& session) {
           .workers = session.workers()};
 }
 
-std::string text_of_call(const char* op, const std::string& text) { return fmt::format("{} of {}", op, text); }
-
 std::vector<int64_t> CountExchange::exchange(const char* what, int64_t mine, const std::string& description) {
   if (call_ == nullptr) {
     throw Error(ErrorKind::invalid_argument, {.what = fmt::format("{} cannot be exchanged in a graph", what),
@@ -22,14 +20,16 @@ std::vector<int64_t> CountExchange::exchange(const char* what, int64_t mine, con
                                               .limit = "",
                                               .advice = "say before the capture what each rank brings"});
   }
-  if (!has_begun_) call_->begin(text_of_call(op_, description));
+  if (!has_begun_) {
+    call_->begin(std::make_shared<CallText>(CallText{.op = op_, .parts = {{description}}, .advice = advice_}));
+  }
   has_begun_ = true;
   return call_->exchange(what, mine);
 }
 
-void refuse_for_current_exception(Call& call, const char* op, const char* exchange) {
+void refuse_for_current_exception(Call& call, const char* op, const char* exchange, const char* advice) {
   const auto refuse = [&](const Error& error) {
-    exchange == nullptr ? call.refuse(error) : call.refuse_in_exchange(exchange, error);
+    exchange == nullptr ? call.refuse(error) : call.refuse_in_exchange(exchange, error, advice);
   };
   try {
     throw;

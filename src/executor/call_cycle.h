@@ -1,0 +1,253 @@
+// The life of a call, in the order that every op has on ranks of every kind: check and refuse, or begin, agree, make ready
+// and run. With it what was made ready for the problems seen so far, and what all ranks have agreed on.
+//
+// What kinds of ranks do differently is a back end, an object that is made of the Session: OpCalls has that of CPU ranks
+// (op_call.h), DeviceCalls that of GPU ranks (device_call.h). It has the types
+//   Op           the op's description (op_description.h)
+//   Plan         half_bytes: what the call needs of each half; predicted_s
+//   Ready        what the calls of one problem and plan share: tables, a kernel
+//   Target       where a call goes: into a stream
+// and the members, in the order of their use,
+//   void check_ranks()                                        that ranks of this kind can make the op's calls
+//   void check(const Arguments&)                              what Op::check allows and such a rank cannot do
+//   std::string variant(const Arguments&)                     what of the arguments Ready depends on besides
+//   Plan make_plan(const Problem&, const std::string& plan_json, const PlanContext&)    plan_json may be empty
+//   std::string plan_json(const Plan&)
+//   CallParts agreed(const Problem&, const Plan&)
+//   Ready make_ready(const Problem&, const Plan&, const PlanContext&)                   waits for nobody
+//   void check_operands(const Operands&)
+//   void await_calls()                                        until calls that are under way have ended
+//   bool is_loaded(const Ready&)                              it lacks nothing that load() gives
+//   void load(Prepared&, const Arguments&)                    what may be done once no call is under way
+//   void note_agreed(Call&, const Prepared&)                  collective, where the text was new: the call may begin
+//   CallReport run(Call&, const Prepared&, const Operands&, const Arguments&, const Target&)
+//   void spoil(const Operands&)                               the call has begun and failed: what becomes of results
+#pragma once
+
+#include <map>
+#include <memory>
+#include <new>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "base/hash.h"
+#include "executor/call.h"
+#include "executor/count_exchange.h"
+#include "executor/op_description.h"
+#include "executor/session.h"
+#include "planning/plan_parts.h"
+
+namespace tilewire {
+
+PlanContext plan_context(Session& session);
+
+// In a catch block: tells the other ranks why this one does not make the call, and throws it on. What is no Error
+// keeps its type, but for a lack of memory, which becomes Error(resource). `exchange`: that in which it is told (see
+// Call::refuse_in_exchange), with the op's advice, or nullptr.
+[[noreturn]] void refuse_for_current_exception(Call& call, const char* op, const char* exchange = nullptr,
+                                               const char* advice = "");
+
+// Throws Error(resource) that says how many bytes were asked for.
+[[noreturn]] void throw_no_result_memory(const char* op, int64_t bytes);
+
+// Throws Error(invalid_argument) that has both texts.
+[[noreturn]] void refuse_other_problem(const char* op, const std::string& problem, const std::string& fixed);
+
+// What to do about ranks that do not make the same call.
+template <class Op>
+constexpr const char* mismatch_advice_of() {
+  if constexpr (requires { Op::kMismatchAdvice; }) {
+    return Op::kMismatchAdvice;
+  } else {
+    return kSameCallsAdvice;
+  }
+}
+
+// What the call exchanges first, nullptr where it exchanges nothing.
+template <class Op>
+const char* exchanged_of(const typename Op::Arguments& arguments) {
+  if constexpr (requires { Op::exchanged(arguments); }) {
+    return Op::exchanged(arguments);
+  } else {
+    return nullptr;
+  }
+}
+
+// What was made ready once for all calls of a problem and a plan.
+template <class B>
+struct Prepared {
+  typename B::Op::Problem problem;
+  std::string variant, given_plan;
+  typename B::Plan plan;
+  std::string plan_json;  // of the plan
+  CallTextRef agreed;     // what a mismatch quotes of each rank: all of it has to be equal
+  uint64_t agreed_hash = 0;
+  typename B::Ready ready;
+};
+
+template <class B>
+class CallCycle {
+ public:
+  using Op = typename B::Op;
+  using Problem = typename Op::Problem;
+  using Plan = typename B::Plan;
+  using Arguments = typename Op::Arguments;
+
+  explicit CallCycle(Session& session) : session_(session), back_end_(session) {}
+
+  // What a first call does before it sends anything: plan, agreement and memory. Collective.
+  Plan agree(const Problem& problem, const std::string& plan_json) {
+    Call call(session_, Op::kName);
+    std::shared_ptr<Prepared<B>> prepared;
+    try {
+      back_end_.check_ranks();
+      prepared = find(problem, "", plan_json);
+    } catch (...) {
+      refuse_for_current_exception(call, Op::kName);
+    }
+    call.begin(prepared->agreed);
+    agree(call, *prepared, nullptr);
+    call.end();
+    return prepared->plan;
+  }
+
+  // So many names of what is ready (a plan that was chosen has two) and agreed texts are kept: then all are forgotten.
+  // All ranks agree on the same texts in the same order, so they forget in the same call.
+  static constexpr size_t kMostPrepared = 256, kMostAgreed = 1024;
+  size_t agreed_texts() const { return agreed_.size(); }
+
+ protected:
+  struct Checked {
+    std::shared_ptr<Prepared<B>> prepared;
+    typename Op::Operands operands;
+    bool has_begun = false;
+  };
+
+  // `fixed`: the problem of a handle, from which the arguments may not differ.
+  CallReport run_call(const Arguments& arguments, const typename B::Target& target, const Problem* fixed) {
+    Call call = next_call(arguments);
+    const Checked checked = check(call, arguments, fixed);
+    const Prepared<B>& prepared = *checked.prepared;
+    try {
+      // After all checks: a rank that has begun does not outlive the refusal of another one.
+      checked.has_begun ? call.describe(prepared.agreed) : call.begin(prepared.agreed);
+      agree(call, *checked.prepared, &arguments);
+      CallReport report = back_end_.run(call, prepared, checked.operands, arguments, target);
+      report.plan_json = prepared.plan_json;
+      report.predicted_s = prepared.plan.predicted_s;
+      return report;
+    } catch (...) {
+      back_end_.spoil(checked.operands);
+      throw;
+    }
+  }
+
+  // All that this rank can do by itself, counts of other ranks aside.
+  Checked check_arguments(const Arguments& arguments, const Problem* fixed, CountExchange& counts) {
+    back_end_.check_ranks();
+    Op::check(arguments, session_);
+    back_end_.check(arguments);
+    const Problem problem = Op::make_problem(arguments, session_, counts);
+    if (fixed != nullptr && problem != *fixed) refuse_other_problem(Op::kName, problem.text(), fixed->text());
+    Checked checked;
+    checked.prepared = find(problem, back_end_.variant(arguments), arguments.plan_json);
+    checked.operands = make_operands(arguments, problem);
+    back_end_.check_operands(checked.operands);
+    checked.has_begun = counts.has_begun();
+    return checked;
+  }
+
+  bool is_agreed(const Prepared<B>& prepared) const { return agreed_.count(prepared.agreed_hash) != 0; }
+
+  Session& session_;
+  B back_end_;
+
+ private:
+  // Where another rank has ended the communicator it throws this rank's own mistake, if there is one: all ranks that
+  // make it are to hear of it, however soon the first of them has left because of it.
+  Call next_call(const Arguments& arguments) {
+    try {
+      return Call(session_, Op::kName);
+    } catch (...) {
+      if (session_.is_dead()) Op::check(arguments, session_);
+      throw;
+    }
+  }
+
+  // What it throws refuses the call.
+  Checked check(Call& call, const Arguments& arguments, const Problem* fixed) {
+    CountExchange counts(call, Op::kName, mismatch_advice_of<Op>());
+    try {
+      return check_arguments(arguments, fixed, counts);
+    } catch (...) {
+      refuse_for_current_exception(call, Op::kName, counts.has_begun() ? nullptr : exchanged_of<Op>(arguments),
+                                   mismatch_advice_of<Op>());
+    }
+  }
+
+  // The memory is the caller's to give, and what it throws is the caller's; the size is the op's.
+  typename Op::Operands make_operands(const Arguments& arguments, const Problem& problem) {
+    try {
+      return Op::make_operands(arguments, problem, session_.rank());
+    } catch (const std::bad_alloc&) {
+    } catch (const std::length_error&) {
+    }
+    throw_no_result_memory(Op::kName, Op::result_bytes(problem, session_.rank()));
+  }
+
+  std::shared_ptr<Prepared<B>> find(const Problem& problem, const std::string& variant, const std::string& plan_json) {
+    if (last_ && last_->problem == problem && last_->variant == variant && last_->given_plan == plan_json) return last_;
+    const std::string name = problem.text() + variant;
+    const auto found = prepared_.find(name + plan_json);
+    if (found != prepared_.end()) return last_ = found->second;
+    if (prepared_.size() >= kMostPrepared) {
+      back_end_.await_calls();
+      prepared_.clear();
+      last_.reset();
+    }
+    auto made = std::make_shared<Prepared<B>>(prepare(problem, variant, plan_json));
+    prepared_.emplace(name + plan_json, made);
+    // A handle's calls give the plan that its making has chosen.
+    prepared_.emplace(name + made->plan_json, made);
+    return last_ = made;
+  }
+
+  Prepared<B> prepare(const Problem& problem, const std::string& variant, const std::string& plan_json) {
+    const PlanContext context = plan_context(session_);
+    Plan plan = back_end_.make_plan(problem, plan_json, context);
+    std::string made_json = back_end_.plan_json(plan);
+    const auto agreed = std::make_shared<CallText>(
+        CallText{.op = Op::kName, .parts = back_end_.agreed(problem, plan), .advice = mismatch_advice_of<Op>()});
+    typename B::Ready ready = back_end_.make_ready(problem, plan, context);
+    return {.problem = problem,
+            .variant = variant,
+            .given_plan = plan_json,
+            .plan = std::move(plan),
+            .plan_json = std::move(made_json),
+            .agreed = agreed,
+            .agreed_hash = agreed->hash(),
+            .ready = std::move(ready)};
+  }
+
+  // Collective where the text is new. Memory is appended and kernels are loaded while no call of this rank is under way,
+  // and where the text is new, none of any other rank that waits for this call. Without `arguments` nothing is loaded.
+  void agree(Call& call, Prepared<B>& prepared, const Arguments* arguments) {
+    const bool is_new = !is_agreed(prepared), is_to_load = arguments != nullptr && !back_end_.is_loaded(prepared.ready);
+    if (!is_new && !is_to_load) return;
+    back_end_.await_calls();
+    if (is_new) call.agree(prepared.agreed_hash, prepared.plan.half_bytes);
+    if (is_to_load) back_end_.load(prepared, *arguments);
+    if (!is_new) return;
+    back_end_.note_agreed(call, prepared);
+    if (agreed_.size() >= kMostAgreed) agreed_.clear();
+    agreed_.insert(prepared.agreed_hash);
+  }
+
+  std::map<std::string, std::shared_ptr<Prepared<B>>> prepared_;  // by problem, variant and plan, given and chosen
+  std::shared_ptr<Prepared<B>> last_;                             // of the call before
+  std::set<uint64_t> agreed_;  // hashes of texts that all ranks have agreed on; the op's name is in them
+};
+
+}  // namespace tilewire
