@@ -44,10 +44,13 @@
   OPTION(text, emulated_personality, "rc", one_of("rc|relaxed|srd"), agree,                                          \
          "rc: writes arrive in order; relaxed: in any order; srd: in any order, counted by the receiver")            \
   OPTION(integer, emulated_seed, 1, range(0, INT64_MAX), agree, "seed of the emulated reordering and delays")        \
+  OPTION(integer, nics, 0, range(0, 64), agree,                                                                      \
+         "NICs of each rank; 0: as many as are near it and no other rank needs")                                     \
+  OPTION(integer, proxy_near_nic, 1, range(0, 1), own, "1: the proxy's thread stays on the NUMA node of its NICs")   \
   OPTION(text, verbs_library, "libibverbs.so.1", text_like("library name or path"), own,                             \
          "where the functions of libibverbs are taken from")                                                         \
-  OPTION(text, rc_device, "", text_like("device or device:port"), own,                                               \
-         "RDMA port of this rank, as in mlx5_0 or mlx5_0:1; empty: those that work, in turn for ranks of a node")    \
+  OPTION(text, rc_device, "", text_like("devices or ports, commas between"), own,                                    \
+         "RDMA ports that this rank may take, as in mlx5_0 or mlx5_0:1,mlx5_2:1; empty: those that work")            \
   OPTION(integer, rc_gid_index, -1, range(-1, 255), own, "row of the port's GID table; -1: RoCE v2 of an address")   \
   OPTION(text, rc_signal, "immediate", one_of("immediate|ordered|completion"), agree,                                \
          "how a chunk is announced: with its write; by a word behind it, where the network keeps the order of "      \
@@ -64,8 +67,8 @@
   OPTION(integer, rc_relaxed_ordering, 0, range(0, 1), own, "1: the device may write data, not words, in any order") \
   OPTION(text, efa_library, "libefa.so.1", text_like("library name or path"), own,                                   \
          "where the functions of libefa are taken from")                                                             \
-  OPTION(text, srd_device, "", text_like("device or device:port"), own,                                              \
-         "EFA device of this rank, as in rdmap0s6; empty: those that work, in turn for ranks of a node")             \
+  OPTION(text, srd_device, "", text_like("devices, commas between"), own,                                            \
+         "EFA devices that this rank may take, as in rdmap0s6 or rdmap0s6,rdmap0s7; empty: those that work")         \
   OPTION(integer, srd_channels, 1, range(1, 16), agree, "queue pairs of a rank, each for all its peers")             \
   OPTION(integer, srd_send_entries, 256, range(16, 32768), own, "requests under way on each queue pair")             \
   OPTION(integer, srd_receive_entries, 256, range(16, 32768), own,                                                   \

@@ -214,6 +214,7 @@ class Session {
   std::vector<ArenaExport> new_exports();
   void map_exports(const std::vector<ArenaExport>& own, const ExportsByRank& by_rank, SteadyTime deadline);
   void check_same_host(Rank peer, const UniqueFd& fd) const;
+  RankPlace own_place() const;
   const TransportKind& choose_transport(SteadyTime deadline);
   void make_transport();
   void start_proxy();
@@ -242,6 +243,7 @@ class Session {
   size_t known_exports_ = 0;         // of the own arena, that other ranks know
   int64_t fd_exchanges_ = 0;         // of arenas
   std::vector<UniqueFd> arena_fds_;  // of the other ranks of this host, by rank; used while things are joined
+  std::vector<RankPlace> places_;    // by rank, while a transport is made
   size_t registered_ranges_ = 0;
   std::unique_ptr<Transport> transport_;
   std::vector<CommandRing> rings_;

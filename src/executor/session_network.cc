@@ -12,6 +12,8 @@
 #include "transport/bootstrap/fd_exchange.h"
 #include "transport/emulated/local_reach.h"
 #include "transport/emulated/wire_writer.h"
+#include "transport/nics/machine_map.h"
+#include "transport/nics/near_processors.h"
 #include "transport/registry.h"
 #include "transport/transport_choice.h"
 
@@ -108,6 +110,11 @@ TransportContext Session::transport_context() {
                            .arena_bytes = static_cast<uint64_t>(arena_->layout().total_bytes()),
                            .strict_bytes = static_cast<uint64_t>(arena_->layout().half_offset(0)),
                            .local = topology().local(rank()).value};
+  for (int32_t r = 0; r < context.ranks && !places_.empty(); ++r) {
+    if (!control_->hosts()[r].is_same_host(control_->hosts()[rank().value])) continue;
+    if (Rank{r} == rank()) context.host_index = context.host_ranks.size();
+    context.host_ranks.push_back(places_[r]);
+  }
   context.local_reach = std::make_shared<LocalReach>(local_reach());
   return context;
 }
@@ -129,19 +136,24 @@ LocalReach Session::local_reach() {
   return reach;
 }
 
+RankPlace Session::own_place() const { return {.numa = MachineMap().numa_of(allowed_processors())}; }
+
 const TransportKind& Session::choose_transport(SteadyTime deadline) {
   const TransportPlace place{.hosts = group_by_host(control_->hosts()).size(), .has_gpu_ranks = gpu_ != nullptr};
-  const std::vector<Bytes> all =
-      control_->allgather({.kind = "transports"}, pack_obstacles(transport_obstacles(options_, place)), deadline);
+  const TransportView own{.obstacles = transport_obstacles(options_, place), .place = own_place()};
   std::vector<std::vector<std::string>> by_rank;
-  by_rank.reserve(all.size());
-  for (const Bytes& bytes : all) by_rank.push_back(unpack_obstacles(bytes));
+  for (const Bytes& bytes : control_->allgather({.kind = "transports"}, own.pack(), deadline)) {
+    TransportView view = TransportView::unpack(bytes);
+    by_rank.push_back(std::move(view.obstacles));
+    places_.push_back(std::move(view.place));
+  }
   return agree_on_transport(options_, by_rank);
 }
 
 void Session::make_transport() {
   const SteadyTime limit = deadline_in(to_milliseconds(options_.connect_deadline_s));
-  transport_ = tilewire::make_transport(choose_transport(limit), options_, transport_context());
+  const TransportKind& kind = choose_transport(limit);
+  transport_ = tilewire::make_transport(kind, options_, transport_context());
   register_new_ranges();
   // How arrivals are signalled must be the same on both sides of every path.
   const std::string agreed = transport_->caps().name + ", " + to_string(choose_arrival(transport_->caps()).strategy);
@@ -183,14 +195,15 @@ void Session::start_proxy() {
     word_sink_ = std::make_unique<WordSink>(arena_->base(), arena_->layout());
     config.arrivals = word_sink_.get();
   }
-  proxy_ = std::make_unique<Proxy>(config, *transport_,
-                                   ProxyOptions{.idle = {}, .on_fault = [this](const ProxyFault& fault) {
-                                                  try {
-                                                    control_->send_abort(ErrorKind::aborted, fault.text);
-                                                  } catch (const std::exception& error) {
-                                                    log_error("a proxy fault could not be told: {}", error.what());
-                                                  }
-                                                }});
+  proxy_ = std::make_unique<Proxy>(
+      config, *transport_,
+      ProxyOptions{.idle = {}, .stays_near = options_.proxy_near_nic != 0, .on_fault = [this](const ProxyFault& fault) {
+                     try {
+                       control_->send_abort(ErrorKind::aborted, fault.text);
+                     } catch (const std::exception& error) {
+                       log_error("a proxy fault could not be told: {}", error.what());
+                     }
+                   }});
   log_info("transport {}: {}", transport_->caps().name, proxy_->arrival().reason);
 }
 

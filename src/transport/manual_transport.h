@@ -33,6 +33,10 @@ class ManualTransport final : public Transport {
     }
     return n;
   }
+  std::vector<std::byte> new_keys() override { return own_keys; }
+  void learn_keys(std::span<const std::vector<std::byte>> by_rank) override {
+    learnt.assign(by_rank.begin(), by_rank.end());
+  }
   std::string describe_status(int32_t status) const override { return status == 12 ? "retries exceeded" : "other"; }
   void close() noexcept override {}
 
@@ -50,6 +54,8 @@ class ManualTransport final : public Transport {
   std::vector<WriteRequest> posted;  // all requests ever taken
   std::deque<Event> to_report;
   size_t room = SIZE_MAX;  // requests it still takes
+  std::vector<std::byte> own_keys;
+  std::vector<std::vector<std::byte>> learnt;
 
  private:
   Caps caps_;

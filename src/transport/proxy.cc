@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/log.h"
+#include "transport/nics/near_processors.h"
 
 namespace tilewire {
 
@@ -41,6 +42,7 @@ void Proxy::run() noexcept {
   pthread_setname_np(pthread_self(), "tw-proxy");
   set_thread_log_rank(config_.rank);
   IdlePacer::prepare_thread();
+  if (options_.stays_near) stay_near(transport_.near_processors(), "the proxy");
   try {
     serve();
   } catch (const ProxyFaultError& e) {

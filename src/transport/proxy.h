@@ -22,6 +22,7 @@ namespace tilewire {
 
 struct ProxyOptions {
   IdleTimes idle{};
+  bool stays_near = true;                             // its thread stays on Transport::near_processors
   std::function<void(const ProxyFault&)> on_fault{};  // may be empty: the fault is then logged only
 };
 

@@ -291,7 +291,7 @@ void ProxyEngine::fail_request(const Event& event) const {
                         {.what = fmt::format("a request to rank {} failed", event.peer.value),
                          .where = where(),
                          .values = fmt::format("transport = {}, status = {} ({})", transport_.caps().name, event.status,
-                                               transport_.describe_status(event.status))});
+                                               transport_.describe_failure(event))});
 }
 
 void ProxyEngine::fail_event(const Event& event, const char* what, std::string limit) const {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "transport/nics/rank_place.h"
 
 namespace tilewire {
 
@@ -63,7 +64,8 @@ struct Event {
   Rank peer;  // always set: where the request went, or where the immediate came from
   uint64_t id = 0;
   uint32_t immediate = 0;
-  int32_t status = 0;  // failed: a back end's own code, see describe_status
+  int32_t status = 0;  // failed: a back end's own code, see describe_failure
+  uint8_t nic = 0;     // where a rank has several
 };
 
 struct LocalReach;  // transport/emulated/local_reach.h
@@ -76,7 +78,10 @@ struct TransportContext {
   std::byte* arena = nullptr;  // base of the reserved range; offsets in requests count from here
   uint64_t arena_bytes = 0;    // length of the reserved range, the same on all ranks
   uint64_t strict_bytes = 0;   // what lies before this offset is words: never written in a relaxed order
-  int32_t local = 0;           // number of this rank on its node: ranks of a node take devices in turn
+  int32_t local = 0;           // number of this rank on its node: ranks of a node take devices in turn,
+  // unless it is known where the ranks of this host are: then each takes those near it. In order of ranks.
+  std::vector<RankPlace> host_ranks{};
+  size_t host_index = 0;  // of this rank in it
   // For a transport that plays a network between ranks of one machine; null where there is no such way.
   std::shared_ptr<const LocalReach> local_reach{};
 };
@@ -110,6 +115,10 @@ class Transport {
   // How long poll() surely has nothing new, as far as this side knows; zero when it should be called at once.
   virtual std::chrono::nanoseconds idle_hint() const { return std::chrono::nanoseconds::max(); }
   virtual std::string describe_status(int32_t status) const = 0;
+  // Of an event that is `failed`: the same, and where it failed.
+  virtual std::string describe_failure(const Event& event) const { return describe_status(event.status); }
+  // Processors near the device that it drives, where the proxy's thread belongs; empty: no matter.
+  virtual std::vector<int> near_processors() const { return {}; }
   // Of the fault transport: how often each fault of its script has come so far. From any thread.
   virtual std::vector<uint64_t> faults_come() const { return {}; }
   // Ends all traffic without help of a peer and frees what was registered. Idempotent, bounded. Requests in flight are

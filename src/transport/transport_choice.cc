@@ -42,18 +42,21 @@ std::vector<std::string> transport_obstacles(const Options& options, const Trans
   return obstacles;
 }
 
-Bytes pack_obstacles(const std::vector<std::string>& obstacles) {
+Bytes TransportView::pack() const {
   ByteWriter writer;
   for (const std::string& text : obstacles) writer.text(text);
+  writer.text(place.gpu).i32(place.numa);
   return writer.take();
 }
 
-std::vector<std::string> unpack_obstacles(std::span<const std::byte> bytes) {
+TransportView TransportView::unpack(std::span<const std::byte> bytes) {
   ByteReader reader(bytes, "transports");
-  std::vector<std::string> obstacles(transport_kinds().size());
-  for (std::string& text : obstacles) text = reader.text();
+  TransportView view{.obstacles = std::vector<std::string>(transport_kinds().size())};
+  for (std::string& text : view.obstacles) text = reader.text();
+  view.place.gpu = reader.text();
+  view.place.numa = reader.i32();
   reader.finish();
-  return obstacles;
+  return view;
 }
 
 const TransportKind& agree_on_transport(const Options& options, const std::vector<std::vector<std::string>>& by_rank) {

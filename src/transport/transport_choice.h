@@ -25,8 +25,14 @@ struct TransportPlace {
 // is tried.
 std::vector<std::string> transport_obstacles(const Options& options, const TransportPlace& place);
 
-Bytes pack_obstacles(const std::vector<std::string>& obstacles);
-std::vector<std::string> unpack_obstacles(std::span<const std::byte> bytes);
+// What a rank tells all others before they choose.
+struct TransportView {
+  std::vector<std::string> obstacles{};  // of transport_obstacles()
+  RankPlace place{};
+
+  Bytes pack() const;
+  static TransportView unpack(std::span<const std::byte> bytes);
+};
 
 // Of the obstacles of all ranks, by rank: the transport that options.transport names, or for "auto" the first that every
 // rank can use. Throws Error(unavailable) with each kind, the ranks that cannot use it and the reason of the first.

@@ -74,10 +74,11 @@ TEST(TransportChoice, OptionsThatContradictEachOtherRuleTheirTransportOutAlone) 
 }
 
 TEST(TransportChoice, WhatARankSaysComesBackAsItWas) {
-  const std::vector<std::string> obstacles = able({"rc"});
-  const Bytes packed = pack_obstacles(obstacles);
-  EXPECT_EQ(unpack_obstacles(packed), obstacles);
-  EXPECT_THROW(unpack_obstacles(std::span(packed).first(5)), Error);
+  const TransportView view{.obstacles = able({"rc"}), .place = {.gpu = "0000:3f:00.0", .numa = 1}};
+  const Bytes packed = view.pack();
+  EXPECT_EQ(TransportView::unpack(packed).obstacles, view.obstacles);
+  EXPECT_EQ(TransportView::unpack(packed).place, view.place);
+  EXPECT_THROW(TransportView::unpack(std::span(packed).first(5)), Error);
 }
 
 }  // namespace

@@ -1,7 +1,11 @@
 #include "conformance/variants.h"
 
+#include <fmt/format.h>
+
 #include "fake_verbs/control.h"
+#include "transport/emulated/emulated_transport.h"
 #include "transport/fault/fault_transport.h"
+#include "transport/nics/striped_transport.h"
 #include "transport/registry.h"
 
 namespace tilewire {
@@ -33,6 +37,10 @@ OptionSets rc_sets(Options options) {
   options.rc_send_entries = options.rc_receive_entries = 16;
   options.rc_channels = 3;
   sets.emplace_back("rc_short_queues", options);
+  options = {};
+  options.transport = "rc";
+  options.nics = 2;
+  sets.emplace_back("rc_two_nics", options);
   return sets;
 }
 
@@ -46,6 +54,9 @@ OptionSets srd_sets() {
   options.srd_send_entries = options.srd_receive_entries = 16;
   options.srd_channels = 3;
   sets.emplace_back("srd_short_queues", options);
+  options = FakeVerbs::options();
+  options.nics = 2;
+  sets.emplace_back("srd_two_nics", options);
   return sets;
 }
 
@@ -59,10 +70,31 @@ OptionSets option_sets(std::string_view name) {
   return {{std::string(name), options}};
 }
 
+// As a rank with several NICs has it; the NICs are emulated.
+std::unique_ptr<Transport> make_striped_emulated(const TransportContext& context, const Options& options) {
+  std::vector<StripedNic> nics;
+  for (int i = 0; i < 3; ++i) {
+    nics.push_back({make_emulated_transport(context, emulated_options(options)), fmt::format("nic{}", i), {}});
+  }
+  return make_striped_transport(context, std::move(nics));
+}
+
+std::vector<TransportVariant> striped_variants() {
+  std::vector<TransportVariant> variants;
+  for (const char* personality : {"relaxed", "srd"}) {
+    Options options;
+    options.emulated_personality = personality;
+    variants.push_back({std::string("striped_") + personality, [options](const TransportContext& context) {
+                          return make_striped_emulated(context, options);
+                        }});
+  }
+  return variants;
+}
+
 }  // namespace
 
 std::vector<TransportVariant> transport_variants() {
-  std::vector<TransportVariant> variants;
+  std::vector<TransportVariant> variants = striped_variants();
   for (const TransportKind& kind : transport_kinds()) {
     const size_t before = variants.size();
     for (const auto& [name, options] : option_sets(kind.name)) {

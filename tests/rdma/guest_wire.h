@@ -9,19 +9,29 @@
 
 namespace tilewire {
 
-inline constexpr int kGuestDevices = 2;
+inline constexpr int kGuestDevices = 8;  // of the guest, see CMakeLists.txt
+inline constexpr int kGuestNodes = 2;    // that tests play
 
-inline std::string guest_device(int node) { return fmt::format("rxe{}", node % kGuestDevices); }
+// The device of a node where it has one.
+inline std::string guest_device(int node) { return fmt::format("rxe{}", node % kGuestNodes); }
+
+// All that a node has: for node 0 "rxe0,rxe2,rxe4,rxe6".
+inline std::string guest_devices_of_node(int node) {
+  std::string list;
+  for (int i = node % kGuestNodes; i < kGuestDevices; i += kGuestNodes) {
+    list += fmt::format("{}rxe{}", list.empty() ? "" : ",", i);
+  }
+  return list;
+}
 
 inline void run_shell(const std::string& command) {
   if (std::system(command.c_str()) != 0) throw std::runtime_error("failed: " + command);
 }
 
-// What happens to packets that leave a port, until this goes. `netem` as tc takes it: "loss 1%".
+// What happens to packets that leave the ports of guest_device(), until this goes. `netem` as tc takes it: "loss 1%".
 class WireFault {
  public:
-  explicit WireFault(const std::string& netem, int first = 0, int last = kGuestDevices - 1)
-      : first_(first), last_(last) {
+  explicit WireFault(const std::string& netem, int first = 0, int last = kGuestNodes - 1) : first_(first), last_(last) {
     for (int i = first_; i <= last_; ++i) {
       run_shell(fmt::format("tc qdisc replace dev port{} root netem limit 100000 {}", i, netem));
     }

@@ -48,7 +48,8 @@ class OpsOverRc : public ::testing::Test {
   using Traits = OpTestTraits<Op>;
 
   // Calls of different sizes, one after the other.
-  static std::vector<RankOutcome> run_all(const Options& options) {
+  using OwnOptions = void (*)(Rank rank, Options& options);
+  static std::vector<RankOutcome> run_all(const Options& options, OwnOptions own_options = use_device_of_node) {
     return run_thread_cluster(
         {2, 2}, options,
         [](Session& session) {
@@ -61,7 +62,7 @@ class OpsOverRc : public ::testing::Test {
           op.run(other.arguments());
           other.check();
         },
-        use_device_of_node);
+        own_options);
   }
 };
 TYPED_TEST_SUITE(OpsOverRc, TestTypes<Ops>::Types, OpName);
@@ -81,6 +82,32 @@ TYPED_TEST(OpsOverRc, EveryElementIsRightWithShortQueuesAndLostPackets) {
   options.ring_entries = 16;
   const WireFault fault("loss 1%");
   EXPECT_EQ(first_error(OpsOverRc<TypeParam>::run_all(options)), "");
+}
+
+TYPED_TEST(OpsOverRc, EveryElementIsRightOverSeveralNicsOfEachRank) {
+  Options options = rc_test_options();
+  options.nics = 2;
+  EXPECT_EQ(first_error(OpsOverRc<TypeParam>::run_all(
+                options, [](Rank rank, Options& own) { own.rc_device = guest_devices_of_node(rank.value / 2); })),
+            "");
+}
+
+TYPED_TEST(OpsOverRc, ANicThatDiesInACallEndsItOnAllRanksByName) {
+  Options options = rc_test_options();
+  options.nics = 2;
+  options.rc_retries = 1;
+  options.deadline_s = 20;
+  std::optional<PortDown> down;
+  const auto outcomes = run_thread_cluster(
+      {2, 2}, options,
+      [&](Session& session) {
+        OpCalls<TypeParam> op(session);
+        run_good(op, session.rank());
+        if (session.rank() == Rank{3}) down.emplace(3);  // one of node 1
+        for (int i = 0; i < 100; ++i) run_good(op, session.rank());
+      },
+      [](Rank rank, Options& own) { own.rc_device = rank.value < 2 ? "rxe0,rxe2" : "rxe1,rxe3"; });
+  expect_everywhere(outcomes, ErrorKind::aborted, {"a request to rank", "NIC 2 of 2, rxe"});
 }
 
 TYPED_TEST(OpsOverRc, APathThatIsLostInACallEndsItOnAllRanksByName) {

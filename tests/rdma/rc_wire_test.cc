@@ -39,7 +39,8 @@ class RcWire : public ::testing::Test {
   std::unique_ptr<Transport> make(const TransportContext& context) const {
     RcOptions own = options_;
     own.device = guest_device(context.rank.value);
-    return make_rc_transport(context, own, verbs::load_verbs(own.library));
+    const verbs::Verbs& verbs = verbs::load_verbs(own.library);
+    return make_rc_port_transport(context, own, verbs, open_port(verbs, rc_port_wish(own), context));
   }
   TestNetwork network(int32_t ranks = 2) const {
     return TestNetwork(ranks, [this](const TransportContext& context) { return make(context); });

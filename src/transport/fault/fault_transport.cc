@@ -47,6 +47,10 @@ class FaultTransport final : public Transport {
   size_t poll(std::span<Event> events) override;
   std::chrono::nanoseconds idle_hint() const override;
   std::string describe_status(int32_t status) const override;
+  std::string describe_failure(const Event& event) const override {
+    return is_own(event.status) ? describe_status(event.status) : inner_->describe_failure(event);
+  }
+  std::vector<int> near_processors() const override { return inner_->near_processors(); }
   std::vector<uint64_t> faults_come() const override {
     std::vector<uint64_t> counts;
     counts.reserve(come_.size());
@@ -66,6 +70,7 @@ class FaultTransport final : public Transport {
     Clock::time_point due;
   };
 
+  bool is_own(int32_t status) const;
   void note(const FaultState& state) { come_[state.line].fetch_add(1, std::memory_order_relaxed); }
   void count_step();
   bool is_stalled();
@@ -220,11 +225,14 @@ std::chrono::nanoseconds FaultTransport::idle_hint() const {
   return states_.empty() ? inner_->idle_hint() : std::chrono::nanoseconds::zero();
 }
 
-std::string FaultTransport::describe_status(int32_t status) const {
-  const bool is_own = std::any_of(states_.begin(), states_.end(), [&](const FaultState& state) {
+bool FaultTransport::is_own(int32_t status) const {
+  return std::any_of(states_.begin(), states_.end(), [&](const FaultState& state) {
     return state.fault.kind == FaultKind::fail && state.fault.status == status;
   });
-  return is_own ? "injected by the fault script" : inner_->describe_status(status);
+}
+
+std::string FaultTransport::describe_status(int32_t status) const {
+  return is_own(status) ? "injected by the fault script" : inner_->describe_status(status);
 }
 
 }  // namespace

@@ -32,12 +32,13 @@ RcOptions rc_options(const Options& options) {
   rc.retries = static_cast<uint8_t>(options.rc_retries);
   rc.rnr_retries = static_cast<uint8_t>(options.rc_rnr_retries);
   rc.relaxed_ordering = options.rc_relaxed_ordering != 0;
-  if (rc.signal == RcSignal::ordered && (rc.channels > 1 || rc.relaxed_ordering)) {
+  rc.nics = static_cast<int32_t>(options.nics);
+  if (rc.signal == RcSignal::ordered && (rc.channels > 1 || rc.nics > 1 || rc.relaxed_ordering)) {
     throw Error(ErrorKind::invalid_argument,
-                {.what = "words written behind their data need one queue pair a peer and strict memory",
-                 .values = fmt::format("rc_signal = ordered, rc_channels = {}, rc_relaxed_ordering = {}", rc.channels,
-                                       rc.relaxed_ordering ? 1 : 0),
-                 .advice = "set rc_signal=immediate, or rc_channels=1 and rc_relaxed_ordering=0"});
+                {.what = "words written behind their data need one NIC, one queue pair a peer and strict memory",
+                 .values = fmt::format("rc_signal = ordered, nics = {}, rc_channels = {}, rc_relaxed_ordering = {}",
+                                       rc.nics, rc.channels, rc.relaxed_ordering ? 1 : 0),
+                 .advice = "set rc_signal=immediate, or nics=1, rc_channels=1 and rc_relaxed_ordering=0"});
   }
   return rc;
 }

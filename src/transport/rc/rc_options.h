@@ -19,7 +19,8 @@ const char* to_string(RcSignal signal);
 
 struct RcOptions {
   std::string library = "libibverbs.so.1";
-  std::string device{};  // "mlx5_0" or "mlx5_0:1"; "": chosen
+  std::string device{};  // "mlx5_0" or "mlx5_0:1", or several with commas between; "": chosen
+  int32_t nics = 0;      // ports of a rank; 0: as many as are near
   int32_t gid_index = -1;
   RcSignal signal = RcSignal::immediate;
   int32_t channels = 1;            // queue pairs to each peer

@@ -40,14 +40,16 @@ std::string judge(const RcOptions& options, Port& port) {
 }  // namespace
 
 PortWish rc_port_wish(const RcOptions& options) {
-  return {.device_option = "rc_device", .device = options.device, .judge = [options](Port& port) {
-            return judge(options, port);
-          }};
+  return {.device_option = "rc_device",
+          .device = options.device,
+          // Words behind their data go by one way.
+          .nics = options.signal == RcSignal::ordered ? 1 : options.nics,
+          .judge = [options](Port& port) { return judge(options, port); }};
 }
 
 std::string why_no_rc_port(const RcOptions& options) {
   try {
-    open_port(load_verbs(options.library), rc_port_wish(options), 0);
+    open_ports(load_verbs(options.library), rc_port_wish(options), {});
     return "";
   } catch (const Error& error) {
     return error.what();

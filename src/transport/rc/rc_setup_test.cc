@@ -25,11 +25,16 @@ class RcSetup : public ::testing::Test {
 
   RcSetup() : arena_(8 * kPage) { device_.ports = {FakeDevice::port("nic0"), FakeDevice::port("nic1")}; }
 
+  static std::unique_ptr<Transport> make_one(const TransportContext& context, const RcOptions& options,
+                                             const Verbs& verbs) {
+    return make_rc_port_transport(context, options, verbs, open_port(verbs, rc_port_wish(options), context));
+  }
   std::unique_ptr<Transport> make(int32_t peers = 2) {
     TransportContext context{.rank = Rank{0}, .ranks = peers + 1, .arena = arena_.data(), .arena_bytes = arena_.size()};
     for (int32_t r = 1; r <= peers; ++r) context.peers.emplace_back(r);
     context.strict_bytes = kPage;
-    return make_rc_transport(context, options_, table_ = device_.table());
+    table_ = device_.table();
+    return make_one(context, options_, table_);
   }
   // An address that rank `from` of two would give to this rank.
   RcAddress address_of(Rank from) const {
@@ -85,11 +90,11 @@ TEST_F(RcSetup, RanksOfANodeTakeWorkingPortsInTurn) {
   device_.ports.insert(device_.ports.begin() + 1, FakeDevice::port("down"));
   device_.ports[1].attr.state = abi::kPortDown;
   const Verbs verbs = device_.table();
-  EXPECT_EQ(open_port(verbs, rc_port_wish(options_), 0).name, "nic0:1");
-  EXPECT_EQ(open_port(verbs, rc_port_wish(options_), 1).name, "nic1:1");
-  EXPECT_EQ(open_port(verbs, rc_port_wish(options_), 2).name, "nic0:1");
+  EXPECT_EQ(open_port(verbs, rc_port_wish(options_), {.rank = Rank{0}, .local = 0}).name, "nic0:1");
+  EXPECT_EQ(open_port(verbs, rc_port_wish(options_), {.rank = Rank{0}, .local = 1}).name, "nic1:1");
+  EXPECT_EQ(open_port(verbs, rc_port_wish(options_), {.rank = Rank{0}, .local = 2}).name, "nic0:1");
   options_.device = "nic1";
-  EXPECT_EQ(open_port(verbs, rc_port_wish(options_), 0).name, "nic1:1");
+  EXPECT_EQ(open_port(verbs, rc_port_wish(options_), {.rank = Rank{0}, .local = 0}).name, "nic1:1");
 }
 
 TEST_F(RcSetup, APathMtuAboveThePortsIsRefused) {
@@ -131,7 +136,7 @@ TEST_F(RcSetup, NothingIsLeftWhenAnyStepOfTheCreationFails) {
                                .arena_bytes = arena_.size()};
       const Verbs verbs = fresh.table();
       const Error error = error_of([&] {
-        const auto transport = make_rc_transport(context, options_, verbs);
+        const auto transport = make_one(context, options_, verbs);
         for (uint64_t i = 0; i < 5; ++i) transport->register_arena(i * kPage, kPage);
         std::vector<Bytes> addresses{{}, address_of(Rank{1}).pack(), address_of(Rank{2}).pack()};
         transport->connect(addresses, milliseconds(1));

@@ -42,7 +42,7 @@ Caps caps_of(const RcOptions& options, const verbs::Port& port, size_t queues) {
 
 class RcTransport final : public Transport {
  public:
-  RcTransport(const TransportContext& context, const RcOptions& options, const Verbs& verbs);
+  RcTransport(const TransportContext& context, const RcOptions& options, const Verbs& verbs, verbs::Port port);
   ~RcTransport() override { close(); }
 
   const Caps& caps() const override { return caps_; }
@@ -96,11 +96,12 @@ class RcTransport final : public Transport {
   bool is_connected_ = false;
 };
 
-RcTransport::RcTransport(const TransportContext& context, const RcOptions& options, const Verbs& verbs)
+RcTransport::RcTransport(const TransportContext& context, const RcOptions& options, const Verbs& verbs,
+                         verbs::Port port)
     : context_(context),
       options_(options),
       verbs_(verbs),
-      port_(open_port(verbs, rc_port_wish(options), context.local)),
+      port_(std::move(port)),
       caps_(caps_of(options, port_, context.peers.size() * static_cast<size_t>(options.channels))),
       pd_(verbs, verbs.alloc_pd(port_.context.get())),
       peers_(static_cast<size_t>(context.ranks)) {
@@ -320,7 +321,14 @@ void RcTransport::close() noexcept {
 
 std::unique_ptr<Transport> make_rc_transport(const TransportContext& context, const RcOptions& options,
                                              const verbs::Verbs& verbs) {
-  return std::make_unique<RcTransport>(context, options, verbs);
+  return make_on_ports(verbs, rc_port_wish(options), context, [&](verbs::Port port) {
+    return make_rc_port_transport(context, options, verbs, std::move(port));
+  });
+}
+
+std::unique_ptr<Transport> make_rc_port_transport(const TransportContext& context, const RcOptions& options,
+                                                  const verbs::Verbs& verbs, verbs::Port port) {
+  return std::make_unique<RcTransport>(context, options, verbs, std::move(port));
 }
 
 }  // namespace tilewire

@@ -16,6 +16,7 @@ SrdOptions srd_options(const Options& options) {
   srd.verbs_library = options.verbs_library;
   srd.efa_library = options.efa_library;
   srd.device = options.srd_device;
+  srd.nics = static_cast<int32_t>(options.nics);
   srd.channels = static_cast<int32_t>(options.srd_channels);
   srd.send_entries = static_cast<uint32_t>(options.srd_send_entries);
   srd.receive_entries = static_cast<uint32_t>(options.srd_receive_entries);

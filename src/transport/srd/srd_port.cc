@@ -41,20 +41,26 @@ SrdLibraries load_srd_libraries(const SrdOptions& options) {
   return libraries;
 }
 
-SrdPort open_srd_port(const SrdLibraries& libraries, const SrdOptions& options, int32_t local) {
-  SrdPort opened;
-  const PortWish wish{.device_option = "srd_device", .device = options.device, .judge = [&](Port& port) {
-                        abi::EfaDeviceAttr ignored;
-                        return judge(*libraries.efa, port, ignored);
-                      }};
-  opened.port = open_port(*libraries.verbs, wish, local);
+verbs::PortWish srd_port_wish(const SrdLibraries& libraries, const SrdOptions& options) {
+  return {.device_option = "srd_device",
+          .device = options.device,
+          .nics = options.nics,
+          .judge = [efa = libraries.efa](Port& port) {
+            abi::EfaDeviceAttr ignored;
+            return judge(*efa, port, ignored);
+          }};
+}
+
+SrdPort srd_port_of(const SrdLibraries& libraries, verbs::Port port) {
+  SrdPort opened{.port = std::move(port)};
   judge(*libraries.efa, opened.port, opened.efa);
   return opened;
 }
 
 std::string why_no_srd_port(const SrdOptions& options) {
   try {
-    open_srd_port(load_srd_libraries(options), options, 0);
+    const SrdLibraries libraries = load_srd_libraries(options);
+    open_ports(*libraries.verbs, srd_port_wish(libraries, options), {});
     return "";
   } catch (const Error& error) {
     return error.what();

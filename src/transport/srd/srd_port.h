@@ -26,10 +26,11 @@ struct SrdPort {
   bool has(verbs::abi::EfaDeviceCaps cap) const { return (efa.device_caps & cap) != 0; }
 };
 
-// Throws Error(unavailable) with every port and what is wrong with it.
-SrdPort open_srd_port(const SrdLibraries& libraries, const SrdOptions& options, int32_t local);
+verbs::PortWish srd_port_wish(const SrdLibraries& libraries, const SrdOptions& options);
+// A port of that wish.
+SrdPort srd_port_of(const SrdLibraries& libraries, verbs::Port port);
 
-// "" when there is a port that open_srd_port() would take, else why not.
+// "" when there is a port that can be used, else why not.
 std::string why_no_srd_port(const SrdOptions& options);
 
 // How much of a device a rank takes.

@@ -33,7 +33,7 @@ uint32_t random_qkey() { return std::random_device{}() & 0x7fffffffu; }
 
 class SrdTransport final : public Transport {
  public:
-  SrdTransport(const TransportContext& context, const SrdOptions& options, const SrdLibraries& libraries);
+  SrdTransport(const TransportContext& context, const SrdOptions& options, const SrdLibraries& libraries, SrdPort port);
   ~SrdTransport() override { close(); }
 
   const Caps& caps() const override { return caps_; }
@@ -82,11 +82,12 @@ class SrdTransport final : public Transport {
   bool is_connected_ = false;
 };
 
-SrdTransport::SrdTransport(const TransportContext& context, const SrdOptions& options, const SrdLibraries& libraries)
+SrdTransport::SrdTransport(const TransportContext& context, const SrdOptions& options, const SrdLibraries& libraries,
+                           SrdPort port)
     : context_(context),
       where_(where_of(context.rank)),
       libraries_(libraries),
-      port_(open_srd_port(libraries, options, context.local)),
+      port_(std::move(port)),
       needs_(srd_needs(port_, options, context.peers.size(), where_)),
       caps_{.name = "srd",
             .write_with_immediate = true,
@@ -348,7 +349,9 @@ void SrdTransport::close() noexcept {
 
 std::unique_ptr<Transport> make_srd_transport(const TransportContext& context, const SrdOptions& options,
                                               const SrdLibraries& libraries) {
-  return std::make_unique<SrdTransport>(context, options, libraries);
+  return make_on_ports(*libraries.verbs, srd_port_wish(libraries, options), context, [&](verbs::Port port) {
+    return std::make_unique<SrdTransport>(context, options, libraries, srd_port_of(libraries, std::move(port)));
+  });
 }
 
 }  // namespace tilewire

@@ -7,7 +7,12 @@
 #include <cerrno>
 #include <fstream>
 #include <memory>
+#include <string_view>
 #include <utility>
+
+#include "base/log.h"
+#include "transport/nics/nic_deal.h"
+#include "transport/nics/striped_transport.h"
 
 namespace tilewire::verbs {
 namespace {
@@ -84,7 +89,14 @@ class DeviceList {
 Context open_device(const Verbs& verbs, abi::Device* device) { return {verbs, verbs.open_device(device)}; }
 
 bool is_asked_for(const Port& port, const PortWish& wish) {
-  return wish.device.empty() || port.name == wish.device || port.name.substr(0, port.name.find(':')) == wish.device;
+  if (wish.device.empty()) return true;
+  std::string_view left = wish.device;
+  while (!left.empty()) {
+    const std::string_view one = left.substr(0, left.find(','));
+    left.remove_prefix(std::min(left.size(), one.size() + 1));
+    if (port.name == one || port.name.substr(0, port.name.find(':')) == one) return true;
+  }
+  return false;
 }
 
 [[noreturn]] void fail_choice(const std::vector<Port>& ports, const PortWish& wish) {
@@ -99,6 +111,51 @@ bool is_asked_for(const Port& port, const PortWish& wish) {
                .values = wish.device.empty() ? "" : fmt::format("{} = {}", wish.device_option, wish.device),
                .limit = there.empty() ? "there is no RDMA device" : "there are: " + there,
                .advice = "see `rdma link` and `ibv_devinfo`; in a container give it /dev/infiniband"});
+}
+
+[[noreturn]] void fail_count(const std::vector<Port>& ports, const std::vector<size_t>& good, const PortWish& wish) {
+  std::string names;
+  for (const size_t i : good) names += (names.empty() ? "" : ", ") + ports[i].name;
+  throw Error(ErrorKind::invalid_argument, {.what = "a rank cannot have so many NICs",
+                                            .values = fmt::format("nics = {}", wish.nics),
+                                            .limit = fmt::format("{} ports can be used: {}", good.size(), names),
+                                            .advice = "lower nics, or leave it 0"});
+}
+
+// Machines have slower ports for storage and for logging in; a chunk in turn on one of them would hold up all others.
+void keep_fastest_network(const std::vector<Port>& ports, std::vector<size_t>& good) {
+  double most = 0;
+  for (const size_t i : good) most = std::max(most, ports[i].gbps);
+  std::erase_if(good, [&](size_t i) { return ports[i].gbps < most; });
+  const auto ports_like = [&](size_t i) {
+    return std::count_if(good.begin(), good.end(),
+                         [&](size_t j) { return ports[j].attr.link_layer == ports[i].attr.link_layer; });
+  };
+  const size_t usual =
+      *std::max_element(good.begin(), good.end(), [&](size_t a, size_t b) { return ports_like(a) < ports_like(b); });
+  const abi::LinkLayer network = ports[usual].attr.link_layer;
+  std::erase_if(good, [&](size_t i) { return ports[i].attr.link_layer != network; });
+}
+
+// The share of one rank alone.
+std::vector<std::vector<size_t>> in_turn(size_t ports, const PortWish& wish, int32_t local) {
+  const auto count = static_cast<size_t>(std::max(1, wish.nics));
+  std::vector<size_t> own;
+  for (size_t i = 0; i < count; ++i) own.push_back((static_cast<size_t>(local) * count + i) % ports);
+  std::sort(own.begin(), own.end());
+  return {own};
+}
+
+NicDistances distances_to(const std::vector<Port>& ports, const std::vector<size_t>& good, const PortWish& wish,
+                          const TransportContext& context) {
+  NicDistances distances;
+  for (const RankPlace& rank : context.host_ranks) {
+    DevicePlace place{.numa = rank.numa};
+    if (!rank.gpu.empty()) place = wish.machine.of_pci_device(rank.gpu);
+    std::vector<int32_t>& row = distances.emplace_back();
+    for (const size_t i : good) row.push_back(distance_between(place, ports[i].place));
+  }
+  return distances;
 }
 
 const char* network_text(const Port& port) {
@@ -151,6 +208,8 @@ std::vector<Port> list_ports(const Verbs& verbs, const PortWish& wish) {
         port.problem = fmt::format("it cannot be asked: {}", errno_text(error));
       } else {
         port_count = std::max<int>(1, port.device.phys_port_cnt);
+        port.place = wish.machine.of_rdma_device(device);
+        port.gbps = wish.machine.rdma_port_gbps(device, number);
         describe(verbs, wish, device, port);
       }
       ports.push_back(std::move(port));
@@ -159,14 +218,49 @@ std::vector<Port> list_ports(const Verbs& verbs, const PortWish& wish) {
   return ports;
 }
 
-Port open_port(const Verbs& verbs, const PortWish& wish, int32_t local) {
-  std::vector<Port> ports = list_ports(verbs, wish);
+std::vector<std::vector<size_t>> share_out_ports(const std::vector<Port>& ports, const PortWish& wish,
+                                                 const TransportContext& context) {
   std::vector<size_t> good;
   for (size_t i = 0; i < ports.size(); ++i) {
     if (is_asked_for(ports[i], wish) && ports[i].problem.empty()) good.push_back(i);
   }
   if (good.empty()) fail_choice(ports, wish);
-  return std::move(ports[good[static_cast<size_t>(local) % good.size()]]);
+  if (wish.device.empty()) keep_fastest_network(ports, good);
+  if (std::cmp_greater(wish.nics, good.size())) fail_count(ports, good, wish);
+  std::vector<std::vector<size_t>> shares =
+      context.host_ranks.empty() ? in_turn(good.size(), wish, context.local)
+                                 : deal_nics(distances_to(ports, good, wish, context), static_cast<size_t>(wish.nics));
+  for (std::vector<size_t>& share : shares) {
+    for (size_t& place : share) place = good[place];
+  }
+  return shares;
+}
+
+std::vector<Port> open_ports(const Verbs& verbs, const PortWish& wish, const TransportContext& context) {
+  std::vector<Port> ports = list_ports(verbs, wish);
+  const auto shares = share_out_ports(ports, wish, context);
+  std::vector<Port> own;
+  for (const size_t i : shares[context.host_index]) own.push_back(std::move(ports[i]));
+  return own;
+}
+
+Port open_port(const Verbs& verbs, const PortWish& wish, const TransportContext& context) {
+  return std::move(open_ports(verbs, wish, context)[0]);
+}
+
+std::unique_ptr<Transport> make_on_ports(const Verbs& verbs, const PortWish& wish, const TransportContext& context,
+                                         const std::function<std::unique_ptr<Transport>(Port)>& make) {
+  std::vector<StripedNic> nics;
+  std::string names;
+  for (Port& port : open_ports(verbs, wish, context)) {
+    names +=
+        fmt::format("{}{} ({} Gbit/s, NUMA node {})", names.empty() ? "" : ", ", port.name, port.gbps, port.place.numa);
+    const std::string name = port.name;
+    std::vector<int> processors = wish.machine.processors_of(port.place.numa);
+    nics.push_back({make(std::move(port)), name, std::move(processors)});
+  }
+  log_info("NICs of rank {}: {}", context.rank.value, names);
+  return make_striped_transport(context, std::move(nics));
 }
 
 void check_port_needs(const Port& port, const std::vector<PortNeed>& needs, const std::string& counts,

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "transport/nics/machine_map.h"
+#include "transport/transport.h"
 #include "transport/verbs/gid_choice.h"
 #include "transport/verbs/handles.h"
 
@@ -23,6 +26,8 @@ struct Port {
   std::vector<GidRow> gids{};  // all rows of its table
   GidChoice gid{};             // the one that names this end of a path
   std::string problem{};       // "" when it can be used; else why not
+  DevicePlace place{};         // in the machine
+  double gbps = 0;             // its rate; 0: unknown
 
   bool is_ethernet() const { return attr.link_layer == abi::kLinkEthernet; }
   // "mlx5_0:1, RoCE, GID 3 (::ffff:10.0.0.1, RoCE v2), MTU 4096"
@@ -33,7 +38,9 @@ struct Port {
 
 struct PortWish {
   std::string device_option;  // "rc_device": what errors tell to set
-  std::string device{};       // its value, "mlx5_0" or "mlx5_0:1"; "": any
+  std::string device{};       // its value, "mlx5_0" or "mlx5_0:1", or several with commas between; "": any
+  int32_t nics = 0;           // ports of a rank; 0: as many as are near and no other rank needs
+  MachineMap machine{};
   // Of an active port: chooses its gid and returns what is in the way, "" when it can be used.
   std::function<std::string(Port&)> judge{};
 };
@@ -42,9 +49,22 @@ struct PortWish {
 // cannot be listed at all.
 std::vector<Port> list_ports(const Verbs& verbs, const PortWish& wish);
 
-// The one that wish.device names, or of all that can be used the one whose turn it is: the ranks of a node take them
-// in turn by `local`. Throws Error(unavailable) with every port and what is wrong with it.
-Port open_port(const Verbs& verbs, const PortWish& wish, int32_t local);
+// Which of `ports` each rank of the host takes, in the order of context.host_ranks, among those that can be used and that
+// wish.device names. Unless it names some, ports of less than the highest rate are left to others, and all are of one
+// kind of network. Where host_ranks says where the ranks are, ports are dealt out by nearness; where it is empty there is
+// one share, that of context.local, which takes its turn: one port unless wish.nics says more.
+// Throws Error(unavailable) with every port and what is wrong with it, Error(invalid_argument) for more than there are.
+std::vector<std::vector<size_t>> share_out_ports(const std::vector<Port>& ports, const PortWish& wish,
+                                                 const TransportContext& context);
+
+// Those of this rank. Throws as list_ports() and share_out_ports() do.
+std::vector<Port> open_ports(const Verbs& verbs, const PortWish& wish, const TransportContext& context);
+// The first of them.
+Port open_port(const Verbs& verbs, const PortWish& wish, const TransportContext& context);
+
+// A transport over all those ports, each with what `make` makes of it.
+std::unique_ptr<Transport> make_on_ports(const Verbs& verbs, const PortWish& wish, const TransportContext& context,
+                                         const std::function<std::unique_ptr<Transport>(Port)>& make);
 
 // "too few queue pairs": throws Error(resource) where more is needed than the port's device has.
 struct PortNeed {
