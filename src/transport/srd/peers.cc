@@ -11,7 +11,7 @@ using namespace verbs;
 
 namespace {
 
-constexpr uint8_t kHopLimit = 255;
+constexpr uint8_t kSrdHopLimit = 255;
 
 void check_agreement(const SrdPeers::Own& own, Rank rank, const SrdAddress& address) {
   const auto check = [&](const char* what, bool is_same, std::string values, const char* advice) {
@@ -59,7 +59,7 @@ const SrdPeers::Known& SrdPeers::handle_of(const Own& own, Rank rank, const SrdA
   attr.grh = {.dgid = address.gid,
               .flow_label = 0,
               .sgid_index = static_cast<uint8_t>(own.port->port.gid.index),
-              .hop_limit = kHopLimit,
+              .hop_limit = kSrdHopLimit,
               .traffic_class = 0};
   abi::EfaAhAttr efa{};
   known.handle = Ah(*own.libraries.verbs, own.libraries.verbs->create_ah(own.pd, &attr));
