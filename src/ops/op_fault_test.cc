@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "testing/op_test_support.h"
+#include "testing/network_op_cases.h"
 
 #ifndef TILEWIRE_OP
 #define TILEWIRE_OP ag_gemm::Op
@@ -24,27 +24,10 @@
 namespace tilewire {
 namespace {
 
-struct OpName {
-  template <class Op>
-  static std::string GetName(int) {
-    return Op::kName;
-  }
-};
-
 template <class Op>
 class OpFault : public testing::Test {
  protected:
   using Traits = OpTestTraits<Op>;
-
-  static std::vector<RankOutcome> run_many(int times, const std::function<void(Rank, Options&)>& adjust) {
-    return run_faulty_cluster(
-        {2, 2}, quick_options(),
-        [&](Session& session) {
-          OpCalls<Op> op(session);
-          run_good(op, session.rank(), times);
-        },
-        adjust);
-  }
 };
 TYPED_TEST_SUITE(OpFault, testing::Types<TILEWIRE_OP>, OpName);
 
@@ -279,39 +262,16 @@ TYPED_TEST(OpFault, ARankThatNeverCallsIsADeadlineThatNamesTheWord) {
 }
 
 TYPED_TEST(OpFault, AFailedRequestOfTheNetworkEndsTheCallOnAllRanks) {
-  const auto outcomes = OpFault<TypeParam>::run_many(50, [](Rank r, Options& o) {
-    if (r == Rank{2}) o.fault = "fail:nth=20";
-  });
-  expect_everywhere(outcomes, ErrorKind::aborted, {"rank 2"});
+  expect_that_a_failed_request_ends_the_call<TypeParam>(quick_options());
 }
-
 TYPED_TEST(OpFault, AProxyThreadThatDiesEndsTheCallOnAllRanks) {
-  const auto outcomes = OpFault<TypeParam>::run_many(200, [](Rank r, Options& o) {
-    if (r == Rank{0}) o.fault = "die:after=20";
-  });
-  expect_everywhere(outcomes, ErrorKind::aborted, {"rank 0"});
+  expect_that_a_dead_proxy_ends_the_call<TypeParam>(quick_options());
 }
-
 TYPED_TEST(OpFault, ANetworkThatStallsForAWhileOnlyDelays) {
-  const auto begin = std::chrono::steady_clock::now();
-  const auto outcomes = OpFault<TypeParam>::run_many(4, [](Rank, Options& o) { o.fault = "stall:after=10,ms=200"; });
-  EXPECT_EQ(first_error(outcomes), "");
-  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(200)) << "the fault was too short";
+  expect_that_a_stall_only_delays<TypeParam>(quick_options());
 }
-
 TYPED_TEST(OpFault, ATransportThatTakesNothingForAWhileOnlyDelays) {
-  Options options = quick_options();
-  options.fault = "full:after=5,times=100";
-  options.ring_entries = 16;
-  const auto outcomes = run_faulty_cluster({2, 2}, options, [](Session& session) {
-    OpCalls<TypeParam> op(session);
-    for (int i = 0; i < 3; ++i) {
-      auto checker = OpTestTraits<TypeParam>::busy(session.rank());
-      op.run(checker.arguments());
-      checker.check();
-    }
-  });
-  EXPECT_EQ(first_error(outcomes), "");
+  expect_that_a_full_queue_only_delays<TypeParam>(quick_options());
 }
 
 TYPED_TEST(OpFault, ARankThatLeavesBetweenCallsIsNamedToThoseWhoWaitForIt) {
@@ -344,7 +304,7 @@ TYPED_TEST(OpFault, ADeadCommunicatorRefusesFurtherCallsAndANewOneWorks) {
     });
     EXPECT_NE(first_error(outcomes), "");
   }
-  EXPECT_EQ(first_error(Fault::run_many(1, {})), "");
+  EXPECT_EQ(first_error(run_good_calls<TypeParam>(quick_options(), 1, {})), "");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // Thread-safety: one thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -19,7 +20,7 @@ enum class SrdFlightKind : uint8_t {
 
 struct SrdFlight {
   uint64_t id = 0;  // of the request
-  Rank peer;
+  Rank peer{};
   SrdFlightKind kind = SrdFlightKind::whole;
   uint32_t split = 0;  // part: its number
 };
@@ -32,24 +33,35 @@ class SrdFlights {
 
   // Entries that are neither taken nor reserved.
   size_t room() const { return free_.size() - reserved_; }
-  bool is_idle() const { return free_.size() == flights_.size() && reserved_ == 0; }
   // There must be room.
   uint32_t take(const SrdFlight& flight) {
     const uint32_t number = free_.back();
     free_.pop_back();
-    flights_[number] = flight;
+    flights_[number] = {flight, true};
     return number;
   }
   SrdFlight give_back(uint32_t number) {
     free_.push_back(number);
-    return flights_[number];
+    flights_[number].is_under_way = false;
+    return flights_[number].flight;
+  }
+  // Whether one of that kind is on its way there; looks at all.
+  bool has(SrdFlightKind kind, Rank peer) const {
+    return std::any_of(flights_.begin(), flights_.end(), [&](const Entry& entry) {
+      return entry.is_under_way && entry.flight.kind == kind && entry.flight.peer == peer;
+    });
   }
   // An entry for later.
   void reserve() { ++reserved_; }
   void unreserve() { --reserved_; }
 
  private:
-  std::vector<SrdFlight> flights_;
+  struct Entry {
+    SrdFlight flight{};
+    bool is_under_way = false;
+  };
+
+  std::vector<Entry> flights_;
   std::vector<uint32_t> free_;
   size_t reserved_ = 0;
 };

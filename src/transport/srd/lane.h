@@ -32,7 +32,7 @@ class SrdLane {
   explicit SrdLane(const SrdQueue::Setup& setup) : queue_(setup), flights_(setup.send_entries) {}
 
   uint32_t number() const { return queue_.number(); }
-  bool is_idle() const { return flights_.is_idle() && late_.empty(); }
+  bool has_own_under_way(Rank peer) const { return flights_.has(SrdFlightKind::own, peer); }
   bool has_room() const { return flights_.room() > 0; }
 
   // Adds a request to the batch, or false where there is no entry for it here or at the peer. `pieces` has none for an

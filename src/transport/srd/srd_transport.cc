@@ -189,14 +189,17 @@ void SrdTransport::check_paths(std::chrono::nanoseconds deadline) {
     }
     take_completions();
   };
+  const auto is_acknowledged = [&](Rank rank) {
+    const auto is_to_send = [&](const auto& probe) { return probe.first == rank; };
+    return std::none_of(to_send.begin(), to_send.end(), is_to_send) &&
+           std::none_of(lanes_.begin(), lanes_.end(), [&](const auto& lane) { return lane->has_own_under_way(rank); });
+  };
   const auto proofs = [&] {
-    const bool is_idle =
-        to_send.empty() && std::all_of(lanes_.begin(), lanes_.end(), [](const auto& lane) { return lane->is_idle(); });
     std::vector<PathProof> all;
     for (const Rank rank : context_.peers) {
       all.push_back({.peer = rank,
                      .paths = lanes_.size(),
-                     .is_acknowledged = is_idle,
+                     .is_acknowledged = is_acknowledged(rank),
                      .is_content_right = probes_.are_right(rank)});
     }
     return all;

@@ -1,0 +1,156 @@
+// All operations on CPU ranks over SRD, on 2 nodes of 2 ranks: packets and completions come in any order. What holds over
+// the other networks holds here.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "base/unique_fd.h"
+#include "fake_verbs/control.h"
+#include "memory/forked_child.h"
+#include "op_random_calls.h"
+#include "ops/op_list.h"
+#include "testing/network_op_cases.h"
+
+namespace tilewire {
+namespace {
+
+using namespace std::chrono_literals;
+
+Options srd_test_options() {
+  Options options = test_options();
+  const Options fake = FakeVerbs::options();
+  options.transport = fake.transport;
+  options.verbs_library = fake.verbs_library;
+  options.efa_library = fake.efa_library;
+  options.arena_initial_bytes = 4096;  // so that it grows: keys have to travel, and chunks lie across two of them
+  return options;
+}
+
+template <class Op>
+class OpsOverSrd : public ::testing::Test {
+ protected:
+  static void expect_right(const Options& options) { EXPECT_EQ(first_error(run_calls_of_all_sizes<Op>(options)), ""); }
+};
+TYPED_TEST_SUITE(OpsOverSrd, TestTypes<Ops>::Types, OpName);
+
+TYPED_TEST(OpsOverSrd, EveryElementIsRightHoweverPacketsAndCompletionsAreShuffled) {
+  const int64_t overtaken = FakeVerbs::count("overtaken");
+  for (const char* seed : {"seed=1", "seed=2,packet_bytes=64", "seed=3,window=64,held=32", "seed=4,held=0"}) {
+    const FakeVerbsSetting setting(seed, "seed=1,packet_bytes=8192,window=16,held=8");
+    OpsOverSrd<TypeParam>::expect_right(srd_test_options());
+  }
+  EXPECT_GT(FakeVerbs::count("overtaken"), overtaken) << "nothing came out of order";
+  EXPECT_EQ(FakeVerbs::count("overflows"), 0);
+  EXPECT_EQ(FakeVerbs::count("refused"), 0);
+  EXPECT_EQ(FakeVerbs::held(), 0);
+}
+
+TYPED_TEST(OpsOverSrd, EveryElementIsRightWithShortQueuesReceivesAndARelay) {
+  Options options = srd_test_options();
+  options.srd_send_entries = options.srd_receive_entries = 16;
+  options.srd_channels = 2;
+  options.srd_unsolicited = "off";
+  options.ring_entries = 16;
+  options.arrivals = "relay";
+  OpsOverSrd<TypeParam>::expect_right(options);
+  EXPECT_EQ(FakeVerbs::count("not_ready"), 0) << "credits did not keep senders from receivers that are not ready";
+}
+
+TYPED_TEST(OpsOverSrd, AFullQueueOfTheDeviceIsBackPressure) {
+  const int64_t before = FakeVerbs::count("enomem");
+  const FakeVerbsSetting setting("enomem_every=3", "enomem_every=0");
+  OpsOverSrd<TypeParam>::expect_right(srd_test_options());
+  EXPECT_GT(FakeVerbs::count("enomem"), before);
+}
+
+// Of an immediate ten or eleven bits are the epoch's; of a word in memory all 64.
+TYPED_TEST(OpsOverSrd, EpochsAtTheEdgesOfTheirNarrowFieldsAreThoseMeant) {
+  for (const int64_t first : {(int64_t{1} << 10) - 2, (int64_t{1} << 11) - 2, (int64_t{1} << 32) - 2}) {
+    Options options = srd_test_options();
+    options.first_epoch = first;
+    OpsOverSrd<TypeParam>::expect_right(options);
+  }
+}
+
+TYPED_TEST(OpsOverSrd, AFailedRequestEndsTheCallOnAllRanks) {
+  expect_that_a_failed_request_ends_the_call<TypeParam>(srd_test_options());
+}
+TYPED_TEST(OpsOverSrd, AProxyThreadThatDiesEndsTheCallOnAllRanks) {
+  expect_that_a_dead_proxy_ends_the_call<TypeParam>(srd_test_options());
+}
+TYPED_TEST(OpsOverSrd, ANetworkThatStallsForAWhileOnlyDelays) {
+  expect_that_a_stall_only_delays<TypeParam>(srd_test_options());
+}
+TYPED_TEST(OpsOverSrd, ATransportThatTakesNothingForAWhileOnlyDelays) {
+  expect_that_a_full_queue_only_delays<TypeParam>(srd_test_options());
+}
+
+TYPED_TEST(OpsOverSrd, ARequestThatTheDeviceGivesUpNamesItsPeerAndTheCodeOnAllRanks) {
+  const FakeVerbsSetting setting("fail_nth=60,fail_code=8", "fail_nth=0");
+  const auto outcomes = run_good_calls<TypeParam>(srd_test_options(), 50, {});
+  expect_everywhere(outcomes, ErrorKind::aborted, {"a request to rank", "transport = srd", "EFA code 8"});
+}
+
+// One that nobody listens at now.
+int free_port() {
+  const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  EXPECT_EQ(bind(fd.get(), reinterpret_cast<sockaddr*>(&address), length), 0);
+  EXPECT_EQ(getsockname(fd.get(), reinterpret_cast<sockaddr*>(&address), &length), 0);
+  return ntohs(address.sin_port);
+}
+
+// Ranks as processes, each with devices of its own; rank 3 kills itself where it is to. 10: it was named.
+int run_process(int32_t rank, int port, bool one_dies) {
+  Options options = srd_test_options();
+  options.rank = rank;
+  options.world_size = 4;
+  options.layout = "2,2";
+  options.rendezvous = fmt::format("127.0.0.1:{}", port);
+  options.secret = "no secret from anybody";
+  using Op = ag_gemm::Op;
+  try {
+    const auto session = Session::create({.options = options, .threads = {}});
+    OpCalls<Op> op(*session);
+    run_good(op, Rank{rank}, 3);
+    if (one_dies && rank == 3) {
+      std::thread killer([] {
+        std::this_thread::sleep_for(20ms);
+        kill(getpid(), SIGKILL);
+      });
+      for (;;) run_good(op, Rank{rank});
+    }
+    if (one_dies) run_good(op, Rank{rank}, 100000);
+    session->close();
+  } catch (const Error& error) {
+    const std::string text = error.what();
+    if (text.find("rank 3") != std::string::npos) return 10;
+    fprintf(stderr, "rank %d: %s\n", rank, text.c_str());
+    return 1;
+  }
+  return ::testing::Test::HasFailure() ? 2 : 0;
+}
+
+TEST(SrdProcesses, AKilledRankIsNamedByAllOthersAndTheNextRunWorks) {
+  const auto run_all = [](int port, bool one_dies) {
+    std::vector<std::unique_ptr<ForkedChild>> ranks;
+    for (int32_t r = 0; r < 4; ++r) {
+      ranks.push_back(std::make_unique<ForkedChild>([=] { return run_process(r, port, one_dies); }));
+    }
+    std::vector<int> codes;
+    for (const auto& rank : ranks) codes.push_back(rank->wait());
+    return codes;
+  };
+  EXPECT_EQ(run_all(free_port(), true), (std::vector<int>{10, 10, 10, -SIGKILL}));
+  EXPECT_EQ(run_all(free_port(), false), (std::vector<int>{0, 0, 0, 0}));
+}
+
+}  // namespace
+}  // namespace tilewire
