@@ -21,7 +21,7 @@ class FakeDeviceTest : public ::testing::Test {
     options_.verbs_library = options_.efa_library = FakeVerbs::library();
     libraries_ = load_srd_libraries(options_);
     FakeVerbs::set("direct=1");
-    port_ = open_srd_port(libraries_, options_, 0);
+    port_ = srd_port_of(libraries_, open_port(verbs(), srd_port_wish(libraries_, options_), {}));
     pd_ = Pd(verbs(), verbs().alloc_pd(context()));
     mr_ = Mr(verbs(), verbs().reg_mr(pd_.get(), memory_, sizeof(memory_),
                                      static_cast<int>(abi::kAccessLocalWrite | abi::kAccessRemoteWrite)));

@@ -36,7 +36,10 @@ class SrdSetup : public ::testing::Test {
     return context;
   }
   std::unique_ptr<Transport> make(int32_t rank = 0, int32_t ranks = 2) {
-    return make_srd_transport(context_of(rank, ranks), options_, load_srd_libraries(options_));
+    const SrdLibraries libraries = load_srd_libraries(options_);
+    const TransportContext context = context_of(rank, ranks);
+    return make_srd_port_transport(context, options_, libraries,
+                                   open_port(*libraries.verbs, srd_port_wish(libraries, options_), context));
   }
   Error error_of_making() {
     return error_of([&] { make(); });
@@ -121,7 +124,9 @@ TEST_F(SrdSetup, AddressHandlesAreOneForEachDeviceHoweverManyRanksAreBehindIt) {
 TEST_F(SrdSetup, ASessionOfManyRanksAndChannelsTakesWhatItSaid) {
   constexpr int32_t kRanks = 64;
   options_.channels = 16;
-  const SrdNeeds needs = srd_needs(open_srd_port(load_srd_libraries(options_), options_, 0), options_, kRanks - 1, "");
+  const SrdLibraries libraries = load_srd_libraries(options_);
+  const SrdPort port = srd_port_of(libraries, open_port(*libraries.verbs, srd_port_wish(libraries, options_), {}));
+  const SrdNeeds needs = srd_needs(port, options_, kRanks - 1, "");
   const auto transport = make(0, kRanks);
   transport->register_arena(0, kPage);
   EXPECT_EQ(FakeVerbs::count("qp"), needs.queues);

@@ -39,7 +39,9 @@ class SrdWire : public ::testing::TestWithParam<SrdUnsolicited> {
   }
 
   std::unique_ptr<Transport> make(const TransportContext& context) const {
-    return make_srd_transport(context, options_, load_srd_libraries(options_));
+    const SrdLibraries libraries = load_srd_libraries(options_);
+    return make_srd_port_transport(context, options_, libraries,
+                                   open_port(*libraries.verbs, srd_port_wish(libraries, options_), context));
   }
   TestNetwork network(int32_t ranks = 2) const {
     return TestNetwork(ranks, [this](const TransportContext& context) { return make(context); });

@@ -350,10 +350,15 @@ void SrdTransport::close() noexcept {
 
 }  // namespace
 
+std::unique_ptr<Transport> make_srd_port_transport(const TransportContext& context, const SrdOptions& options,
+                                                   const SrdLibraries& libraries, Port port) {
+  return std::make_unique<SrdTransport>(context, options, libraries, srd_port_of(libraries, std::move(port)));
+}
+
 std::unique_ptr<Transport> make_srd_transport(const TransportContext& context, const SrdOptions& options,
                                               const SrdLibraries& libraries) {
-  return make_on_ports(*libraries.verbs, srd_port_wish(libraries, options), context, [&](verbs::Port port) {
-    return std::make_unique<SrdTransport>(context, options, libraries, srd_port_of(libraries, std::move(port)));
+  return make_on_ports(*libraries.verbs, srd_port_wish(libraries, options), context, [&](Port port) {
+    return make_srd_port_transport(context, options, libraries, std::move(port));
   });
 }
 
