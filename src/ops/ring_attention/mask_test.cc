@@ -182,11 +182,11 @@ TEST(Problem, WhatCannotBeIsNamedWithTheRule) {
 
 // Otherwise ranks that disagree would run.
 TEST(Problem, WhateverRanksMustAgreeOnIsInTheAgreedText) {
-  const std::string text = good().agreed_text();
+  const CallParts agreed = good().agreed();
   const auto differs = [&](const auto& change) {
     Problem p = good();
     change(p);
-    EXPECT_NE(p.agreed_text(), text);
+    EXPECT_NE(p.agreed(), agreed);
   };
   differs([](Problem& p) { p.rows = {20, 10}; });
   differs([](Problem& p) { p.kv_rows = {20, 10}; });
@@ -203,13 +203,13 @@ TEST(Problem, WhateverRanksMustAgreeOnIsInTheAgreedText) {
   given.given = given.given_kv = contiguous_positions(given.rows);
   Problem other = given;
   other.given[1] = {{11, 20}};
-  EXPECT_NE(other.agreed_text(), given.agreed_text());
+  EXPECT_NE(other.agreed(), given.agreed());
   other = given;
   other.given_kv[1] = {{11, 20}};
-  EXPECT_NE(other.agreed_text(), given.agreed_text());
+  EXPECT_NE(other.agreed(), given.agreed());
   Problem own = good();
   own.out_dtype = DataType::fp32;
-  EXPECT_EQ(own.agreed_text(), text) << "each rank may have another";
+  EXPECT_EQ(own.agreed(), agreed) << "each rank may have another";
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ class Planner {
           if (reason_against_reserve(half_bytes(choice), x_).empty()) break;
           choice.window = window;
         }
-        if (choices.empty() || choices.back().agreed_text() != choice.agreed_text()) choices.push_back(choice);
+        if (choices.empty() || choices.back().agreed() != choice.agreed()) choices.push_back(choice);
       }
     }
     return choices;

@@ -32,7 +32,7 @@ struct PlanChoice {
   // Throws Error(invalid_argument) naming the field that is missing, unknown or out of range.
   static PlanChoice from_json(const std::string& json);
   std::string shared_text() const;
-  std::string agreed_text() const;  // the same with the names of the JSON, for errors
+  CallParts agreed() const;  // of the numbers that are equal on all ranks, by the names of the JSON
   std::string text() const;
 };
 

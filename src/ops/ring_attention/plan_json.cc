@@ -16,8 +16,10 @@ std::string PlanChoice::shared_text() const {
                      slots);
 }
 
-std::string PlanChoice::agreed_text() const {
-  return fmt::format("is_step_major = {}, chunk_rows = {}, window = {}", is_step_major, chunk_rows, window);
+CallParts PlanChoice::agreed() const {
+  return {{fmt::format("is_step_major = {}", is_step_major), kPlanAdvice},
+          {fmt::format("chunk_rows = {}", chunk_rows), kPlanAdvice},
+          {fmt::format("window = {}", window), kPlanAdvice}};
 }
 
 std::string PlanChoice::text() const {

@@ -7,9 +7,9 @@
 #include <string_view>
 
 #include "base/bytes.h"
+#include "base/hash.h"
 #include "operands/matrix_checks.h"
 #include "operands/weighted_matmul.h"
-#include "schedule/hash.h"
 
 namespace tilewire::ring_attention {
 namespace {
@@ -142,18 +142,24 @@ void Problem::validate() const {
   checked_mul(most_rows, row_bytes);
 }
 
-std::string Problem::agreed_text() const {
-  std::string text =
-      fmt::format("{}, keys: {}, batch {}, heads {}/{}, D = {}, {}, {}, {}", rows_text(rows), rows_text(kv_rows), batch,
-                  q_heads, kv_heads, head_dim, to_string(dtype), is_causal ? "causal" : "full", to_string(placement));
-  if (placement == Placement::given) text += fmt::format(" {:016x}/{:016x}", hash_of(given), hash_of(given_kv));
+CallParts Problem::agreed() const {
+  std::string placed = to_string(placement);
+  if (placement == Placement::given) placed += fmt::format(" {:016x}/{:016x}", hash_of(given), hash_of(given_kv));
+  CallParts parts = {{rows_text(rows)},
+                     {"keys: " + rows_text(kv_rows)},
+                     {fmt::format("batch {}", batch)},
+                     {fmt::format("heads {}/{}", q_heads, kv_heads)},
+                     {fmt::format("D = {}", head_dim)},
+                     {to_string(dtype)},
+                     {is_causal ? "causal" : "full"},
+                     {placed}};
   if (!documents.empty()) {
-    text += fmt::format(", documents {}", documents_text(documents));
-    if (kv_documents != documents) text += fmt::format(", of keys {}", documents_text(kv_documents));
+    parts.push_back({fmt::format("documents {}", documents_text(documents))});
+    if (kv_documents != documents) parts.push_back({fmt::format("of keys {}", documents_text(kv_documents))});
   }
-  return text;
+  return parts;
 }
 
-std::string Problem::text() const { return fmt::format("{} -> {}", agreed_text(), to_string(out_dtype)); }
+std::string Problem::text() const { return fmt::format("{} -> {}", text_of(agreed()), to_string(out_dtype)); }
 
 }  // namespace tilewire::ring_attention

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/call_text.h"
 #include "base/ids.h"
 #include "ops/ring_attention/mask.h"
 #include "ops/ring_attention/positions.h"
@@ -50,8 +51,8 @@ struct Problem {
 
   // Throws Error(invalid_argument) that names what is wrong. Looks at no other rank.
   void validate() const;
-  // What has to be equal on all ranks, as text for people and for the hash. Who calls says which op it is of.
-  std::string agreed_text() const;
+  // What has to be equal on all ranks. Who calls says which op it is of.
+  CallParts agreed() const;
   // The whole problem, for logs and errors. Again without the op's name.
   std::string text() const;
 
