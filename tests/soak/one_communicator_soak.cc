@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "fake_verbs/control.h"
 #include "ops/op_list.h"
 #include "soak/soak_run.h"
 #include "testing/op_test_support.h"
@@ -77,11 +78,9 @@ std::unique_ptr<PooledCall> random_call_of(OpTypes<Op...>, const Layout& layout,
   return dice.pick(makers)(layout, dice, rank);
 }
 
-TEST(OneCommunicatorSoak, CallsOfAllOpsFusedAndNotAreBitwiseEqualEachTime) {
+void run_pool(Options options) {
   const Layout layout = {2, 2};
-  Options options = test_options();
   options.deadline_s = 120;
-  options.emulated_personality = "srd";
   options.ring_entries = 64;
   int64_t others = 0;
   const auto outcomes = run_thread_cluster(layout, options, [&](Session& session) {
@@ -98,8 +97,29 @@ TEST(OneCommunicatorSoak, CallsOfAllOpsFusedAndNotAreBitwiseEqualEachTime) {
   });
   EXPECT_EQ(first_error(outcomes), "");
   EXPECT_GT(others, calls() / 4);
-  std::printf("%lld calls of %d kinds, --seed=%llu\n", static_cast<long long>(calls()), kPool,
-              static_cast<unsigned long long>(soak_run().seed));
+  std::printf("%lld calls of %d kinds over %s, --seed=%llu\n", static_cast<long long>(calls()), kPool,
+              options.transport.c_str(), static_cast<unsigned long long>(soak_run().seed));
+}
+
+TEST(OneCommunicatorSoak, CallsOfAllOpsFusedAndNotAreBitwiseEqualEachTime) {
+  Options options = test_options();
+  options.transport = "emulated";
+  options.emulated_personality = "srd";
+  run_pool(options);
+}
+
+// Over devices that send packets and completions in any order, with now and then a full queue.
+TEST(OneCommunicatorSoak, CallsOverSrdAreToo) {
+  Options options = test_options();
+  options.transport = "srd";
+  options.verbs_library = options.efa_library = FakeVerbs::library();
+  const int64_t overtaken = FakeVerbs::count("overtaken");
+  FakeVerbs::set("packet_bytes=512,enomem_every=50,seed=" + std::to_string(soak_run().seed));
+  run_pool(options);
+  FakeVerbs::set("packet_bytes=8192,enomem_every=0,seed=1");
+  EXPECT_GT(FakeVerbs::count("overtaken") - overtaken, calls() / 10);
+  EXPECT_EQ(FakeVerbs::count("overflows"), 0);
+  EXPECT_EQ(FakeVerbs::held(), 0);
 }
 
 }  // namespace
