@@ -27,7 +27,7 @@ void CallTracker::end_call(size_t ring) {
 bool CallTracker::advance() {
   const Epoch before = sent_;
   while (!calls_.empty() && calls_.front().open == 0 && calls_.front().rings_ended == epochs_.size()) {
-    calls_.pop_front();
+    calls_.erase(calls_.begin());
     ++sent_;
   }
   return sent_ != before;

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <vector>
 
 #include "base/ids.h"
@@ -41,7 +40,7 @@ class CallTracker {
   Call& call(Epoch e);
 
   std::vector<Epoch> epochs_;
-  std::deque<Call> calls_;  // from sent_ + 1 on
+  std::vector<Call> calls_;  // from sent_ + 1 on: few, and no allocation for each
   Epoch sent_;
   Epoch newest_;
 };

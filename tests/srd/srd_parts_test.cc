@@ -89,7 +89,7 @@ TEST(SrdFlights, NumbersAreGivenOnceAndReservedEntriesAreKept) {
   const uint32_t last = flights.take({13, Rank{1}});
   EXPECT_TRUE(numbers.insert(last).second);
   EXPECT_TRUE(flights.has(SrdFlightKind::whole, Rank{1}));
-  EXPECT_FALSE(flights.has(SrdFlightKind::own, Rank{1}));
+  EXPECT_FALSE(flights.has(SrdFlightKind::probe, Rank{1}));
   for (const uint32_t number : numbers) EXPECT_EQ(flights.give_back(number).peer, Rank{1});
   EXPECT_FALSE(flights.has(SrdFlightKind::whole, Rank{1}));
 }

@@ -185,7 +185,7 @@ TEST_F(SrdSetup, APeerThatNeverAnswersIsNamedWithinTheLimit) {
   transport->connect(addresses, milliseconds(1));
   other->connect(std::vector<Bytes>{transport->address(), {}, addresses[2]}, milliseconds(1));
   const FakeVerbsSetting set("gone_ms=60000", "gone_ms=200");
-  const Error error = error_of([&] { transport->check_paths(milliseconds(50)); });
+  const Error error = error_of([&] { transport->check_paths(milliseconds(1000)); });
   EXPECT_EQ(error.kind(), ErrorKind::deadline);
   EXPECT_SAYS(error, "rank 1: 0 of 1 probes came, own ones acknowledged");
   EXPECT_SAYS(error, "rank 2: 0 of 1 probes came, own ones not acknowledged");

@@ -227,6 +227,27 @@ TEST_P(SrdWire, APeerThatHasClosedIsNamed) {
   EXPECT_EQ(srd_wc_status(event.status), verbs::abi::kWcRemInvRdReqErr);
 }
 
+// It has sent all it had to; what it would still be told is no news.
+TEST_P(SrdWire, APeerThatHasLeftAfterItsLastWordsIsNoErrorOfThoseWhoStillTakeThem) {
+  options_.receive_entries = 16;
+  TestNetwork net = network();
+  const std::vector<WriteRequest> words(12, {.kind = RequestKind::write_with_immediate, .peer = Rank{0}});
+  ASSERT_EQ(net.transport(1).post(words), words.size());
+  size_t completed = 0;
+  std::array<Event, 16> events;
+  ASSERT_TRUE(step_until([&] { return (completed += net.transport(1).poll(events)) == words.size(); }));
+  net.transport(1).close();
+  size_t arrived = 0;
+  const auto step = [&] {
+    const size_t n = net.transport(0).poll(events);
+    for (const Event& event : std::span(events).first(n)) EXPECT_EQ(event.kind, EventKind::arrived);
+    arrived += n;
+    return false;
+  };
+  EXPECT_FALSE(step_until(step, 200ms));
+  EXPECT_EQ(arrived, words.size());
+}
+
 // Two transports joined by hand: what rank 1 says of itself can be changed, and memory can be registered in parts.
 class Pair {
  public:

@@ -73,9 +73,10 @@ class RcTransport final : public Transport {
   void flush();
   void take_completions();
   std::vector<PathProof> path_proofs() const;
-  std::string where() const { return fmt::format("rc transport of rank {}", context_.rank.value); }
+  const std::string& where() const { return where_; }
 
   TransportContext context_;
+  const std::string where_ = fmt::format("rc transport of rank {}", context_.rank.value);
   RcOptions options_;
   const Verbs& verbs_;
   verbs::Port port_;

@@ -13,9 +13,10 @@
 namespace tilewire {
 
 enum class SrdFlightKind : uint8_t {
-  whole,  // one request
-  part,   // of a request that needs several: see SrdSplit
-  own,    // a report or a probe
+  whole,   // one request
+  part,    // of a request that needs several: see SrdSplit
+  probe,   // of the self-test
+  report,  // of taken immediates. That it fails is no news: a peer that has left needs none
 };
 
 struct SrdFlight {

@@ -57,9 +57,9 @@ void SrdLane::add_split(const WriteRequest& request, std::span<const Piece> piec
   if (has_immediate) flights_.reserve();
 }
 
-bool SrdLane::try_add_own(SrdPath& path, const Piece& piece, uint32_t immediate) {
+bool SrdLane::try_add_own(SrdFlightKind kind, SrdPath& path, const Piece& piece, uint32_t immediate) {
   if (flights_.room() == 0 || !path.credits.has_room()) return false;
-  add({.peer = path.peer, .kind = SrdFlightKind::own}, path.target, piece, &immediate);
+  add({.peer = path.peer, .kind = kind}, path.target, piece, &immediate);
   path.credits.use();
   batch_.back().credits = &path.credits;
   return true;
@@ -94,6 +94,7 @@ void SrdLane::free_split(uint32_t number) { free_splits_.push_back(number); }
 void SrdLane::end_flight(uint32_t number, int32_t status, EventList& events) {
   const SrdFlight flight = flights_.give_back(number);
   if (flight.kind == SrdFlightKind::part) return end_part(flight, status, events);
+  if (flight.kind == SrdFlightKind::report) return;
   if (status != 0) {
     events.add({.kind = EventKind::failed, .peer = flight.peer, .id = flight.id, .status = status});
   } else if (flight.kind == SrdFlightKind::whole) {

@@ -32,14 +32,14 @@ class SrdLane {
   explicit SrdLane(const SrdQueue::Setup& setup) : queue_(setup), flights_(setup.send_entries) {}
 
   uint32_t number() const { return queue_.number(); }
-  bool has_own_under_way(Rank peer) const { return flights_.has(SrdFlightKind::own, peer); }
+  bool has_probe_under_way(Rank peer) const { return flights_.has(SrdFlightKind::probe, peer); }
   bool has_room() const { return flights_.room() > 0; }
 
   // Adds a request to the batch, or false where there is no entry for it here or at the peer. `pieces` has none for an
   // immediate alone; of `path` more is used later.
   bool try_add(const WriteRequest& request, std::span<const verbs::Piece> pieces, SrdPath& path);
-  // The same for a write of the transport's own, with an immediate; not more than one credit.
-  bool try_add_own(SrdPath& path, const verbs::Piece& piece, uint32_t immediate);
+  // The same for a write of the transport's own, a probe or a report.
+  bool try_add_own(SrdFlightKind kind, SrdPath& path, const verbs::Piece& piece, uint32_t immediate);
   // Posts the batch; false where the queue was full. Where the device refuses it for another reason its requests fail.
   bool post(EventList& events);
 

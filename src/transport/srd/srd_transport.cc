@@ -184,7 +184,7 @@ void SrdTransport::check_paths(std::chrono::nanoseconds deadline) {
       const auto [rank, channel] = to_send.front();
       SrdPath& path = peers_.at(rank).paths[channel];
       const Piece probe = probes_.fill(rank, channel, context_.rank, lanes_[channel]->number(), path);
-      if (!lanes_[channel]->try_add_own(path, probe, 0) || !lanes_[channel]->post(ready_)) break;
+      if (!lanes_[channel]->try_add_own(SrdFlightKind::probe, path, probe, 0) || !lanes_[channel]->post(ready_)) break;
       to_send.pop_front();
     }
     take_completions();
@@ -192,7 +192,8 @@ void SrdTransport::check_paths(std::chrono::nanoseconds deadline) {
   const auto is_acknowledged = [&](Rank rank) {
     const auto is_to_send = [&](const auto& probe) { return probe.first == rank; };
     return std::none_of(to_send.begin(), to_send.end(), is_to_send) &&
-           std::none_of(lanes_.begin(), lanes_.end(), [&](const auto& lane) { return lane->has_own_under_way(rank); });
+           std::none_of(lanes_.begin(), lanes_.end(),
+                        [&](const auto& lane) { return lane->has_probe_under_way(rank); });
   };
   const auto proofs = [&] {
     std::vector<PathProof> all;
@@ -295,7 +296,7 @@ void SrdTransport::send_reports() {
     SrdPeer& peer = peers_.at(source.rank);
     TakenCount& taken = peer.taken[source.channel];
     const SrdReport report{source.channel, static_cast<uint32_t>(taken.untold())};
-    report_lane_->try_add_own(peer.report_path, peer.report_path.nothing, report.pack());
+    report_lane_->try_add_own(SrdFlightKind::report, peer.report_path, peer.report_path.nothing, report.pack());
     if (!report_lane_->post(ready_)) return;
     taken.tell();
     to_report_.pop_back();

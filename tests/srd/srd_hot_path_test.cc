@@ -1,0 +1,103 @@
+// What the proxy and the SRD transport do for a chunk, once a job is warm: no allocation, no lock, no system call.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <linux/seccomp.h>
+#include <pthread.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <functional>
+#include <mutex>
+#include <new>
+
+#include "srd/engine_rig.h"
+
+namespace {
+
+std::atomic<uint64_t> allocations{0};
+std::atomic<uint64_t> locks{0};
+
+}  // namespace
+
+// In place of the library's: they count.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* memory = std::malloc(bytes)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
+  static const auto real = reinterpret_cast<int (*)(pthread_mutex_t*)>(dlsym(RTLD_NEXT, "pthread_mutex_lock"));
+  locks.fetch_add(1, std::memory_order_relaxed);
+  return real(mutex);
+}
+
+namespace tilewire {
+namespace {
+
+constexpr int kCalls = 200;
+constexpr int kChunks = 500;
+
+class SrdHotPath : public ::testing::Test {
+ protected:
+  SrdHotPath() {
+    for (int i = 0; i < 50; ++i) rig_.call(kChunks);
+  }
+  void run() {
+    for (int i = 0; i < kCalls; ++i) rig_.call(kChunks);
+  }
+
+  SrdEngineRig rig_;
+};
+
+TEST_F(SrdHotPath, EveryChunkIsSentCompletedAndAnsweredByAnArrival) {
+  const uint64_t completions = rig_.completions(), arrivals = rig_.arrivals();
+  run();
+  EXPECT_EQ(rig_.completions() - completions, uint64_t{kCalls} * (kChunks + 1));
+  EXPECT_EQ(rig_.arrivals() - arrivals, uint64_t{kCalls} * (kChunks + 1));
+}
+
+TEST_F(SrdHotPath, NothingIsAllocated) {
+  const uint64_t before = allocations.load();
+  run();
+  EXPECT_EQ(allocations.load() - before, 0u);
+}
+
+TEST_F(SrdHotPath, NoLockIsTaken) {
+  std::mutex mutex;
+  { const std::lock_guard counted(mutex); }
+  ASSERT_GT(locks.load(), 0u) << "locks are not counted";
+  const uint64_t before = locks.load();
+  run();
+  EXPECT_EQ(locks.load() - before, 0u);
+}
+
+// The kernel kills a process in strict mode at any call but read, write and exit.
+int status_in_strict_mode(const std::function<void()>& body) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT) != 0) _exit(77);
+    body();
+    syscall(SYS_exit, 0);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return status;
+}
+
+TEST_F(SrdHotPath, TheSystemIsNotCalled) {
+  const int forbidden = status_in_strict_mode([] { getppid(); });
+  if (WIFEXITED(forbidden) && WEXITSTATUS(forbidden) == 77) GTEST_SKIP() << "strict mode cannot be had here";
+  ASSERT_TRUE(WIFSIGNALED(forbidden)) << "a call went through";
+  const int status = status_in_strict_mode([&] { run(); });
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "ended by signal " << WTERMSIG(status);
+}
+
+}  // namespace
+}  // namespace tilewire
