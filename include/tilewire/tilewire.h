@@ -12,3 +12,5 @@
 #include <tilewire/op_handle.h>
 #include <tilewire/options.h>
 #include <tilewire/plan_query.h>
+#include <tilewire/ring_attention.h>
+#include <tilewire/tensor.h>

@@ -71,21 +71,24 @@ void Call::describe(CallTextRef text) {
 
 std::vector<Call::Exchanged> Call::exchange_all(const char* what, const Exchanged& mine) {
   ByteWriter writer;
-  const auto all = session_.control().allgather(
-      {.kind = what, .call = site_.attempt, .hash = hash64(site_.op)},
-      writer.u64(static_cast<uint64_t>(mine.number)).text(mine.refusal).take(), session_.deadline());
+  writer.text(mine.refusal).u64(mine.numbers.size());
+  for (const int64_t number : mine.numbers) writer.u64(static_cast<uint64_t>(number));
+  const auto all = session_.control().allgather({.kind = what, .call = site_.attempt, .hash = hash64(site_.op)},
+                                                writer.take(), session_.deadline());
   std::vector<Exchanged> values;
   values.reserve(all.size());
   for (const Bytes& bytes : all) {
     ByteReader reader(bytes, what);
-    values.push_back({.number = static_cast<int64_t>(reader.u64())});
-    values.back().refusal = reader.text();
+    Exchanged& of_rank = values.emplace_back();
+    of_rank.refusal = reader.text();
+    for (uint64_t left = reader.u64(); left > 0; --left) of_rank.numbers.push_back(static_cast<int64_t>(reader.u64()));
+    reader.finish();
   }
   return values;
 }
 
-std::vector<int64_t> Call::exchange(const char* what, int64_t mine) {
-  const std::vector<Exchanged> all = exchange_all(what, {.number = mine});
+std::vector<std::vector<int64_t>> Call::exchange_lists(const char* what, const std::vector<int64_t>& mine) {
+  const std::vector<Exchanged> all = exchange_all(what, {.numbers = mine});
   const auto refused = std::find_if(all.begin(), all.end(), [](const Exchanged& e) { return !e.refusal.empty(); });
   if (refused != all.end()) {
     end();
@@ -94,9 +97,15 @@ std::vector<int64_t> Call::exchange(const char* what, int64_t mine) {
                 {.what = refused_text(site_.attempt, by, refused->refusal, session_.rank()),
                  .where = fmt::format("rank {}, {}, call {}", session_.rank().value, site_.op, site_.attempt)});
   }
+  std::vector<std::vector<int64_t>> lists;
+  lists.reserve(all.size());
+  for (const Exchanged& e : all) lists.push_back(e.numbers);
+  return lists;
+}
+
+std::vector<int64_t> Call::exchange(const char* what, int64_t mine) {
   std::vector<int64_t> numbers;
-  numbers.reserve(all.size());
-  for (const Exchanged& e : all) numbers.push_back(e.number);
+  for (const std::vector<int64_t>& list : exchange_lists(what, {mine})) numbers.push_back(list.at(0));
   return numbers;
 }
 

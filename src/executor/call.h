@@ -35,6 +35,8 @@ class Call {
   // A number from every rank, by rank: host only, over the control connection. Where a rank refuses in it, the call is
   // over and Error(refused) quotes the lowest such rank.
   std::vector<int64_t> exchange(const char* what, int64_t mine);
+  // The same of a list from every rank, each as long as it likes.
+  std::vector<std::vector<int64_t>> exchange_lists(const char* what, const std::vector<int64_t>& mine);
   // As refuse(), of a call that is not begun and whose other ranks come to the exchange `what`: the refusal takes the
   // place of this rank's number there. So all ranks skip the call, and the communicator stays usable. Waits for them;
   // an error of the exchange itself is not thrown. `advice`: as a CallText has it.
@@ -66,7 +68,7 @@ class Call {
 
  private:
   struct Exchanged {
-    int64_t number = 0;
+    std::vector<int64_t> numbers{};
     std::string refusal{};  // empty: it makes the call
   };
   std::vector<Exchanged> exchange_all(const char* what, const Exchanged& mine);

@@ -12,7 +12,7 @@ PlanContext plan_context(Session& session) {
           .workers = session.workers()};
 }
 
-std::vector<int64_t> CountExchange::exchange(const char* what, int64_t mine, const std::string& description) {
+void CountExchange::begin(const char* what, const std::string& description) {
   if (call_ == nullptr) {
     throw Error(ErrorKind::invalid_argument, {.what = fmt::format("{} cannot be exchanged in a graph", what),
                                               .where = op_,
@@ -24,7 +24,17 @@ std::vector<int64_t> CountExchange::exchange(const char* what, int64_t mine, con
     call_->begin(std::make_shared<CallText>(CallText{.op = op_, .parts = {{description}}, .advice = advice_}));
   }
   has_begun_ = true;
+}
+
+std::vector<int64_t> CountExchange::exchange(const char* what, int64_t mine, const std::string& description) {
+  begin(what, description);
   return call_->exchange(what, mine);
+}
+
+std::vector<std::vector<int64_t>> CountExchange::exchange_lists(const char* what, const std::vector<int64_t>& mine,
+                                                                const std::string& description) {
+  begin(what, description);
+  return call_->exchange_lists(what, mine);
 }
 
 void refuse_for_current_exception(Call& call, const char* op, const char* exchange, const char* advice) {

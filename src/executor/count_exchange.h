@@ -19,9 +19,14 @@ class CountExchange {
   // One number from every rank, by rank: host only, over the control connection. The first one begins the call, under
   // `description` behind the op's name.
   std::vector<int64_t> exchange(const char* what, int64_t mine, const std::string& description);
+  // A list from every rank, each as long as it likes.
+  std::vector<std::vector<int64_t>> exchange_lists(const char* what, const std::vector<int64_t>& mine,
+                                                   const std::string& description);
   bool has_begun() const { return has_begun_; }
 
  private:
+  void begin(const char* what, const std::string& description);
+
   Call* call_ = nullptr;
   const char* op_;
   const char* advice_ = "";

@@ -6,9 +6,10 @@
 #include "ops/ag_gemm/ag_gemm.h"
 #include "ops/gemm_ar/gemm_ar.h"
 #include "ops/gemm_rs/gemm_rs.h"
+#include "ops/attention/attention.h"
 
 namespace tilewire {
 
-using Ops = OpTypes<ag_gemm::Op, gemm_rs::Op, gemm_ar::Op>;
+using Ops = OpTypes<ag_gemm::Op, gemm_rs::Op, gemm_ar::Op, attention::Op>;
 
 }  // namespace tilewire

@@ -1,0 +1,188 @@
+// The roles of ring attention: one iterator a role, pure integer logic for the host executor, the kernel and the
+// simulator.
+//
+//   load     copies the own keys and values into the own buffer, from where they go everywhere
+//   push     copies them to the local peers
+//   send     hands them to the proxy, once for every other node, along the rail; and tells senders of other nodes which
+//            slots are free
+//   forward  on the rail entry rank: copies chunks that came by network to the local peers
+//   compute  items, each a tile of queries of one head, against the keys of one source after the other
+//   release  says which slots are free, to who writes into them from the own node
+//   drain    acquires every word addressed to this rank
+//
+// The first six move and release: move_roles.h. In which order all goes, and where it lies: rank_schedule.h. The relay
+// role (arrivals that the proxy announces) is the same for all ops: schedule/relay_role.h.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/attention/move_roles.h"
+#include "ops/attention/rank_schedule.h"
+#include "schedule/call_roles.h"
+#include "schedule/role.h"
+
+namespace tilewire::attention {
+
+// An item against the keys of one source. Or (`is_end`) the word that this worker is through with some units.
+struct ItemWork : WorkBase {
+  int64_t item = 0;  // a number of its own: (pair * heads + head) * tiles + tile
+  int32_t pair = 0;
+  int32_t head = 0;  // of those that share the pair
+  int32_t tile = 0;
+  Rank source;
+  BlockRange blocks;
+  bool is_first = false;  // its sums begin here
+  bool is_last = false;   // and are the result behind it
+  bool is_end = false;
+  int32_t first_unit = 0;  // is_end
+};
+
+// Items go in groups of pairs, in a group those with most work first; in step-major order all of them once a source.
+// Which worker takes an item is free where nobody keeps its sums: no other work waits for an item, but for the words at
+// the end of a group, which each worker gives when its own items are done. Here they are dealt out in turn.
+class ComputeRole {
+ public:
+  using Work = ItemWork;
+  TILEWIRE_HD constexpr ComputeRole(const Schedule& s, int32_t worker)
+      : s_(s), worker_(worker), at_(worker), group_end_(s.group_end(0)) {}
+
+  TILEWIRE_HD constexpr bool next(Work& w) { return s_.is_step_major ? next_in_step(w) : next_in_group(w); }
+
+  // Two for each chunk: the record of who brings it, and that it is here. Then, where all is gathered first, all chunks.
+  TILEWIRE_HD constexpr Need need(const Work& w, int32_t i) const {
+    if (i < 2 * w.blocks.count) {
+      const ChunkRef block{w.source, Chunk{w.blocks.first + i / 2}};
+      if (i % 2 == 0 || !s_.is_looked_at(w.tile, block)) return s_.begun(w.source);
+      return s_.arrived({w.source, Chunk{w.pair * s_.blocks_of(w.source) + block.chunk.value}});
+    }
+    const int32_t number = i - 2 * w.blocks.count, of_pair = s_.blocks.total_chunks();
+    const ChunkRef block = s_.blocks.at(number % of_pair);
+    const ChunkRef c{block.source, Chunk{number / of_pair * s_.blocks_of(block.source) + block.chunk.value}};
+    return s_.wants(s_.me(), c) ? s_.arrived(c) : s_.begun(s_.me());
+  }
+  TILEWIRE_HD constexpr Publish publish(const Work& w, int32_t i) const {
+    return {s_.me(), s_.buffers.unit_read(int64_t{w.first_unit + i} * s_.workers + worker_)};
+  }
+
+ private:
+  TILEWIRE_HD constexpr bool next_in_group(Work& w) {
+    while (group_ < s_.pairs) {
+      const int64_t heads = int64_t{group_end_ - group_} * s_.heads;
+      if (at_ < heads * s_.tiles) {
+        const auto pair_and_head = static_cast<int32_t>(at_ % heads);
+        set(w, group_ + pair_and_head / s_.heads, pair_and_head % s_.heads, s_.tile_order[at_ / heads]);
+        if (w.is_last) {
+          at_ += s_.workers;
+          place_ = 0;
+        } else {
+          place_ = place_behind(w.tile, place_);
+        }
+        return true;
+      }
+      const int32_t first = group_, units = freed(group_, group_end_);
+      group_ = group_end_;
+      group_end_ = s_.group_end(group_);
+      at_ = worker_;
+      if (units > 0) return end_of(w, first, units);
+    }
+    return false;
+  }
+  TILEWIRE_HD constexpr bool next_in_step(Work& w) {
+    const int64_t heads = int64_t{s_.pairs} * s_.heads;
+    for (; place_ < s_.ranks(); ++place_, at_ = worker_) {
+      const Rank source = s_.source_at(s_.me(), place_);
+      for (; at_ < heads * s_.tiles; at_ += s_.workers) {
+        const int32_t tile = s_.tile_order[at_ / heads];
+        if (place_ > 0 && s_.looked_at(tile, source).count == 0) continue;
+        const auto pair_and_head = static_cast<int32_t>(at_ % heads);
+        set(w, pair_and_head / s_.heads, pair_and_head % s_.heads, tile);
+        at_ += s_.workers;
+        return true;
+      }
+      if (place_ > 0 && s_.frees(place_ - 1)) {
+        const int32_t unit = place_ - 1;
+        ++place_;
+        at_ = worker_;
+        return end_of(w, unit, 1);
+      }
+    }
+    return false;
+  }
+  // The next source behind `place` that the tile looks at; as many as ranks where there is none.
+  TILEWIRE_HD constexpr int32_t place_behind(int32_t tile, int32_t place) const {
+    for (++place; place < s_.ranks(); ++place) {
+      if (s_.looked_at(tile, s_.source_at(s_.me(), place)).count > 0) break;
+    }
+    return place;
+  }
+  // The item at the place of the walk.
+  TILEWIRE_HD constexpr void set(Work& w, int32_t pair, int32_t head, int32_t tile) {
+    w = Work{};
+    w.pair = pair;
+    w.head = head;
+    w.tile = tile;
+    w.item = (int64_t{pair} * s_.heads + head) * s_.tiles + tile;
+    w.source = s_.source_at(s_.me(), place_);
+    w.blocks = s_.looked_at(tile, w.source);
+    w.is_first = place_ == 0;
+    w.is_last = place_behind(tile, place_) == s_.ranks();
+    w.needs = 2 * w.blocks.count;
+    if (!s_.is_fused && is_first_) w.needs += s_.pairs * s_.blocks.total_chunks();
+    is_first_ = false;
+  }
+  TILEWIRE_HD constexpr int32_t freed(int32_t begin, int32_t end) const {
+    const int32_t all = s_.pairs - s_.window, last = end < all ? end : all;
+    return last > begin ? last - begin : 0;
+  }
+  TILEWIRE_HD constexpr bool end_of(Work& w, int32_t first_unit, int32_t units) const {
+    w = Work{};
+    w.is_end = true;
+    w.first_unit = first_unit;
+    w.publishes = units;
+    return true;
+  }
+
+  Kept<Schedule> s_;
+  int32_t worker_;
+  int64_t at_;
+  int32_t group_ = 0;
+  int32_t group_end_;
+  int32_t place_ = 0;
+  bool is_first_ = true;
+};
+
+// THE list of the roles of a rank beside those of every call: visit(place, iterator) for each. The host executor, the
+// kernel and the simulator take names, rings, stages and cursors from here.
+//
+// Under a window a role that waits for a free slot holds up what is behind it, so none waits ahead there.
+template <class Visit>
+TILEWIRE_HD constexpr void for_each_role(const Schedule& s, Cursors cursors, Visit&& visit) {
+  const bool has_window = s.window < s.units();
+  const int32_t ahead = has_window ? 0 : INT32_MAX;
+  visit(AgentPlace{.role = "load", .has_cursors = true, .cursors = cursors}, LoadRole(s));
+  if (s.local_peers() > 0) {
+    visit(AgentPlace{.role = "push", .has_cursors = true, .cursors = cursors, .most_load_ahead = ahead}, PushRole(s));
+  }
+  if (s.frame.has_network()) {
+    visit(AgentPlace{.role = "send",
+                     .ring = static_cast<int32_t>(Ring::send),
+                     .has_cursors = true,
+                     .cursors = cursors,
+                     .most_load_ahead = ahead},
+          SendRole(s));
+    if (s.local_peers() > 0) {
+      visit(AgentPlace{.role = "forward", .has_cursors = true, .cursors = cursors, .most_load_ahead = ahead},
+            ForwardRole(s));
+    }
+  }
+  for (int32_t worker = 0; worker < s.workers; ++worker) {
+    visit(
+        AgentPlace{
+            .role = "compute", .worker = worker, .has_cursors = true, .cursors = cursors, .most_load_ahead = ahead},
+        ComputeRole(s, worker));
+  }
+  if (has_window) visit(AgentPlace{.role = "release"}, ReleaseRole(s));
+  visit(AgentPlace{.role = "drain", .stage = kDrainStage}, DrainRole(s));
+}
+
+}  // namespace tilewire::attention
