@@ -128,7 +128,8 @@ def check_matplotlib() -> Check:
     return _package("matplotlib", OFF, "timeline pictures (Perfetto files work)", "pip install 'tilewire[demo]'")
 
 
-NO_RDMA = "the transport rc: nodes joined by InfiniBand or RoCE (nodes emulated on one machine work)"
+NO_RDMA = "the transports rc and srd: nodes joined by RDMA adapters (nodes emulated on one machine work)"
+NO_EFA = "the transport srd: nodes joined by AWS EFA (nodes emulated on one machine work)"
 NO_GPU = "ranks on GPUs (ranks on CPUs work)"
 
 
@@ -138,10 +139,8 @@ def check_verbs() -> Check:
 
 
 def check_efa() -> Check:
-    # Looked for already; no transport needs it today.
-    cost = "nothing today: there is no transport for AWS EFA yet"
-    advice = "nothing; the transport for AWS EFA to come will need it"
-    return _library("libefa", "libefa.so.1; no transport uses it yet", cost, advice)
+    advice = "on an instance with EFA: install AWS's EFA installer"
+    return _library("libefa", "libefa.so.1", NO_EFA, advice)
 
 
 def _first_line(path: Path) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -284,28 +285,24 @@ def test_doctor_loses_nothing_on_a_terminal(width: int, monkeypatch: pytest.Monk
         assert text in squeezed, text
 
 
-def test_doctor_promises_nothing_that_is_not_there_yet(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No transport uses EFA today: with its library or without, that is said."""
-
-    def no_library(name: str) -> None:
-        raise OSError(f"{name}: cannot open shared object file")
-
-    for load in (no_library, lambda name: None):
-        monkeypatch.setattr("ctypes.CDLL", load)
-        check = doctor.check_efa()
-        text = " ".join((check.detail, check.cost, check.advice))
-        assert "no transport for AWS EFA yet" in text or "no transport uses it yet" in text, text
-
-
-def test_doctor_says_what_a_lack_of_verbs_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("check", "transports", "install"),
+    [
+        (doctor.check_verbs, "the transports rc and srd", "libibverbs1"),
+        (doctor.check_efa, "the transport srd", "EFA installer"),
+    ],
+)
+def test_doctor_says_what_a_lack_of_an_rdma_library_costs(
+    monkeypatch: pytest.MonkeyPatch, check: Callable[[], doctor.Check], transports: str, install: str
+) -> None:
     def no_library(name: str) -> None:
         raise OSError(f"{name}: cannot open shared object file")
 
     monkeypatch.setattr("ctypes.CDLL", no_library)
-    check = doctor.check_verbs()
-    assert check.state == doctor.OFF and "the transport rc" in check.cost and "libibverbs1" in check.advice
+    found = check()
+    assert found.state == doctor.OFF and transports in found.cost and install in found.advice
     monkeypatch.setattr("ctypes.CDLL", lambda name: None)
-    assert doctor.check_verbs().state == doctor.OK
+    assert check().state == doctor.OK
 
 
 def test_doctor_describes_each_rdma_port_and_takes_none_that_is_down(tmp_path: Path) -> None:
@@ -320,7 +317,7 @@ def test_doctor_describes_each_rdma_port_and_takes_none_that_is_down(tmp_path: P
     add_port("mlx5_0", "1: DOWN")
     check = doctor.check_rdma_devices(str(tmp_path))
     assert (check.state, check.detail) == (doctor.OFF, "mlx5_0:1 DOWN, Ethernet, 100 Gb/sec (4X EDR)")
-    assert "the transport rc" in check.cost and "rdma link" in check.advice
+    assert "the transports rc and srd" in check.cost and "rdma link" in check.advice
     add_port("mlx5_1", "4: ACTIVE")
     check = doctor.check_rdma_devices(str(tmp_path))
     assert check.state == doctor.OK and "mlx5_0:1 DOWN" in check.detail and "mlx5_1:1 ACTIVE" in check.detail
