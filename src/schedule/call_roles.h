@@ -35,6 +35,30 @@ struct AgentPlace {
   Cursors cursors{};
   bool reads_own_writes = false;        // reads what earlier work of its own wrote, so it cannot load ahead at all
   int32_t most_load_ahead = INT32_MAX;  // as far as a window that it waits for lets it
+
+  // The same place, of one of several workers, of one with cursors, of one in another stage.
+  TILEWIRE_HD constexpr AgentPlace at(int32_t number) const {
+    AgentPlace place = *this;
+    place.worker = number;
+    return place;
+  }
+  TILEWIRE_HD constexpr AgentPlace with(const Cursors& of_plan, int32_t most_ahead = INT32_MAX) const {
+    AgentPlace place = *this;
+    place.has_cursors = true;
+    place.cursors = of_plan;
+    place.most_load_ahead = most_ahead;
+    return place;
+  }
+  TILEWIRE_HD constexpr AgentPlace reading_own_writes() const {
+    AgentPlace place = *this;
+    place.reads_own_writes = true;
+    return place;
+  }
+  TILEWIRE_HD constexpr AgentPlace in_stage(int32_t of_call) const {
+    AgentPlace place = *this;
+    place.stage = of_call;
+    return place;
+  }
 };
 
 // What the call roles need to know; the same for all ops of a communicator.
@@ -180,7 +204,7 @@ class EndRole {
 };
 
 // The roles that for_each_role(schedule, cursors, visit) beside an op's Schedule lists, and an EndRole for each ring
-// that none of them fills; done ends Ring::call. Host only: a kernel knows its roles.
+// that none of them fills; done ends Ring::call. Host only: a kernel takes them from the op's list (role_list.h).
 template <class Schedule, class Visit>
 void for_each_agent(const Schedule& schedule, Cursors cursors, Visit&& visit) {
   bool is_filled[kRings] = {};

@@ -246,23 +246,15 @@ TILEWIRE_HD constexpr int32_t pieces_ahead(const ReductionMap& map, int32_t fewe
   return static_cast<int32_t>(pieces < INT32_MAX ? pieces : INT32_MAX);
 }
 
-// The places of roles whose lists differ between ops in nothing: the workers of compute and of reduce.
-template <class Visit>
+// The agents of roles that ops of this kind have alike: the workers of compute and of reduce. Roles is the op's list.
+template <class Roles, class Visit>
 TILEWIRE_HD constexpr void for_each_summing_role(const ReductionSchedule& s, Cursors cursors, Visit&& visit) {
   for (int32_t worker = 0; worker < s.workers; ++worker) {
-    visit(AgentPlace{.role = "compute",
-                     .worker = worker,
-                     .has_cursors = true,
-                     .cursors = cursors,
-                     .most_load_ahead = pieces_ahead(s.map, s.map.fewest_in_round, s.workers)},
+    visit(Roles::place("compute").at(worker).with(cursors, pieces_ahead(s.map, s.map.fewest_in_round, s.workers)),
           PartialSumRole(s, worker));
   }
   for (int32_t worker = 0; s.frame.has_network() && worker < s.reduce_workers; ++worker) {
-    visit(AgentPlace{.role = "reduce",
-                     .worker = worker,
-                     .has_cursors = true,
-                     .cursors = cursors,
-                     .most_load_ahead = pieces_ahead(s.map, s.map.fewest_on_rail, s.reduce_workers)},
+    visit(Roles::place("reduce").at(worker).with(cursors, pieces_ahead(s.map, s.map.fewest_on_rail, s.reduce_workers)),
           NodeSumRole(s, worker));
   }
 }

@@ -1,11 +1,17 @@
 // For tests of an op's iterators by themselves: the schedules of all ranks of a call, and the walk of a role.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <deque>
+#include <map>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "planning/plan_parts.h"
+#include "schedule/role_list.h"
 #include "schedule/topology_tables.h"
 
 namespace tilewire {
@@ -42,6 +48,26 @@ template <class Role, class Visit>
 void walk(Role role, const Visit& visit) {
   typename Role::Work w;
   while (role.next(w)) visit(w, role);
+}
+
+// The agents that for_each_role() beside the schedules of these calls visits are those of the op's list
+// (schedule/role_list.h), with the rings that it says; all roles of the list have some but "none", and "call", which is
+// that of every call.
+template <class Roles, class Ranks>
+void expect_agents_of_all_roles(const std::deque<Ranks>& calls) {
+  std::map<std::string, int32_t> listed;
+  for (const RoleEntry& entry : Roles::kAll) listed[entry.name] = entry.ring;
+  std::set<std::string> visited = {"none", "call"};
+  for (const Ranks& ranks : calls) {
+    for (int32_t r = 0; r < ranks.size(); ++r) {
+      for_each_role(ranks.at(r), Cursors{}, [&](const AgentPlace& place, const auto&) {
+        ASSERT_EQ(listed.count(place.role), 1u) << place.role << " is not in the list";
+        EXPECT_EQ(place.ring, listed[place.role]) << place.role;
+        visited.insert(place.role);
+      });
+    }
+  }
+  for (const auto& [role, ring] : listed) EXPECT_EQ(visited.count(role), 1u) << role << " has no agent";
 }
 
 // For tests that go over them all.

@@ -6,7 +6,7 @@
 #include "fused_case.cuh"
 #include "fused_faults.cuh"
 #include "gpu_program.cuh"
-#include "ops/ag_gemm/device_roles.h"
+#include "ops/ag_gemm/roles.h"
 #include "trace_buffer.cuh"
 
 #include <map>

@@ -1,7 +1,7 @@
 // The fused GEMM+ReduceScatter on virtual nodes of one rank and more: every element of every call bit for bit, and the ways
 // in which a call ends early. gemm_rs_gpu_test [PART OF A NAME | --gpus PART]: `--gpus` spreads the ranks over all GPUs.
 #include "gpu_program.cuh"
-#include "ops/gemm_rs/device_roles.h"
+#include "ops/gemm_rs/roles.h"
 #include "reduction_case.cuh"
 #include "trace_buffer.cuh"
 

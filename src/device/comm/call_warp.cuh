@@ -84,13 +84,29 @@ TILEWIRE_DEVICE void release_rank(const CallSpace& space) {
   space.view().state->busy = 0;
 }
 
-// By a whole warp. `ctas`: of this rank; each publishes its finished word, also the one this warp is of. `also_sent`:
+// The ends of the rings that no role of the op's list fills (schedule/role_list.h). By a whole warp. False: given up.
+template <class Roles, int32_t kRing = 0>
+TILEWIRE_DEVICE bool end_other_rings(const CallSpace& space, CallGate& gate) {
+  if constexpr (kRing == kRings) {
+    return true;
+  } else {
+    if constexpr (!Roles::fills(kRing)) {
+      CommandPoster ring(space, Ring{kRing});
+      const auto post = [&](const CallWork& w) { ring.post(gate.waiter(), w.command); };
+      if (!run_signals(space, gate, EndRole(space.frame()), post)) return false;
+    }
+    return end_other_rings<Roles, kRing + 1>(space, gate);
+  }
+}
+
+// By a whole warp. Roles: the op's list. `ctas`: of this rank; each publishes its finished word, also the one this warp is of. `also_sent`:
 // see AwaitRole.
-template <class DrainRole>
+template <class Roles, class DrainRole>
 TILEWIRE_DEVICE void run_call(const CallSpace& space, const DrainRole& drain, int32_t ctas, bool also_sent,
                               int32_t role) {
   const bool is_leader = threadIdx.x % 32 == 0;
   CallGate gate(space, role, kRankPauseNs);
+  static_assert(Roles::ring(Roles::number("call")) == Ring::call);
   CommandPoster ring(space, Ring::call);
   const auto post = [&](const CallWork& w) {
     if (w.by_command) ring.post(gate.waiter(), w.command);
@@ -109,6 +125,7 @@ TILEWIRE_DEVICE void run_call(const CallSpace& space, const DrainRole& drain, in
   const bool is_over = run_signals(space, gate, BeginRole(space.frame()), post) &&
                        run_signals(space, gate, drain, [](const auto&) {}) && has_all_of_done() &&
                        gate.pass_finished(ctas) && run_signals(space, gate, done, post) &&
+                       end_other_rings<Roles>(space, gate) &&
                        run_signals(space, gate, AwaitRole(space.frame(), also_sent), [](const CallWork&) {});
   if (!is_leader) return;
   if (is_over) {

@@ -34,13 +34,13 @@ class TileTrace {
   int32_t role_;
 };
 
-// The send role, by a whole warp. `note_of(w)`: what the trace says of data that w moves. Behind a kernel that has given
+// A role that fills a ring, by its number in the op's list, by a whole warp. `note_of(w)`: what the trace says of data that w moves. Behind a kernel that has given
 // up nothing is sent: the epoch is still the same, and the proxy may have had all of it.
-template <class Role, class NoteOf>
-TILEWIRE_DEVICE void run_send(const CallSpace& space, const Role& role, int32_t number, const NoteOf& note_of) {
+template <class Roles, int32_t kNumber, class Role, class NoteOf>
+TILEWIRE_DEVICE void run_send(const CallSpace& space, const Role& role, const NoteOf& note_of) {
   if (space.is_aborted()) return;
-  CallGate gate(space, number, kRankPauseNs);
-  CommandPoster ring(space, Ring::send);
+  CallGate gate(space, kNumber, kRankPauseNs);
+  CommandPoster ring(space, Roles::ring(kNumber));
   run_commands(space, gate, ring, role, [&](const typename Role::Work& w) {
     if (w.command.kind != CommandKind::write) return;
     const TraceLane trace = space.trace(TracePlace::send);
@@ -78,12 +78,12 @@ class CtaFinish {
 // Warp 3 of the first kRankWarps CTAs, where it speaks for the rank: call, send and relay. The call ends behind all that
 // finishes, so it is none of that; nor is the relay, which ends behind the call. `send()`: the send role; what comes behind
 // it: see run_call().
-template <class Send, class DrainRole>
+template <class Roles, class Send, class DrainRole>
 TILEWIRE_DEVICE void run_rank_warp(const CallSpace& space, const CtaFinish& finish, const Send& send,
                                    const DrainRole& drain, bool also_sent, int32_t call_role) {
   if (blockIdx.x == 1) send();
   finish.arrive();
-  if (blockIdx.x == 0) run_call(space, drain, static_cast<int32_t>(gridDim.x), also_sent, call_role);
+  if (blockIdx.x == 0) run_call<Roles>(space, drain, static_cast<int32_t>(gridDim.x), also_sent, call_role);
   if (blockIdx.x == 2) run_relay(space);
 }
 

@@ -6,7 +6,7 @@
 #include "operands/matrix_checks.h"
 #include "ops/ag_gemm/device_launch.cuh"
 #include "ops/ag_gemm/device_plan.h"
-#include "ops/ag_gemm/device_roles.h"
+#include "ops/ag_gemm/roles.h"
 
 namespace tilewire::ag_gemm {
 
@@ -32,7 +32,8 @@ void check_types(const Arguments& arguments) {
 }  // namespace
 
 KernelNames DeviceOp::names() {
-  return {.op = kCallName, .mismatch_advice = Op::kMismatchAdvice, .roles = kRoleNames, .family_names = kFamilyNames};
+  static constexpr auto kNames = Roles::names();
+  return {.op = kCallName, .mismatch_advice = Op::kMismatchAdvice, .roles = kNames, .family_names = kFamilyNames};
 }
 
 void DeviceOp::check(const Arguments& arguments, const Session&) {

@@ -14,7 +14,7 @@
 #include "device/tile/gemm_kernel.cuh"
 #include "ops/ag_gemm/device_copy.cuh"
 #include "ops/ag_gemm/device_parameters.cuh"
-#include "ops/ag_gemm/device_roles.h"
+#include "ops/ag_gemm/roles.h"
 
 namespace tilewire::ag_gemm {
 
@@ -45,10 +45,10 @@ class BiasEpilogue {
 
 // The warps that speak for a rank; each by a whole warp.
 TILEWIRE_DEVICE void run_call_warp(const FusedParameters& p, const CallSpace& space) {
-  run_call(space, DrainRole(p.schedule), static_cast<int32_t>(gridDim.x), p.schedule.own_in_user, kCallRole);
+  run_call<Roles>(space, DrainRole(p.schedule), static_cast<int32_t>(gridDim.x), p.schedule.own_in_user, kCallRole);
 }
 TILEWIRE_DEVICE void run_send_warp(const FusedParameters& p, const CallSpace& space) {
-  run_send(space, SendRole(p.schedule), kSendRole, [&](const SendWork& w) {
+  run_send<Roles, kSendRole>(space, SendRole(p.schedule), [&](const SendWork& w) {
     return chunk_note(w.chunk, p.schedule.bytes(w.chunk), kSendRole, TraceLink::network);
   });
 }
@@ -105,7 +105,7 @@ class Beside {
       run_copies_of_this_cta();
       finish_.arrive();
     } else {
-      run_rank_warp(
+      run_rank_warp<Roles>(
           space_, finish_, [&] { run_send_warp(p_, space_); }, DrainRole(p_.schedule), p_.schedule.own_in_user,
           kCallRole);
     }

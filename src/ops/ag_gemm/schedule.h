@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "ops/ag_gemm/flags.h"
+#include "ops/ag_gemm/roles.h"
 #include "schedule/call_roles.h"
 #include "schedule/chunk_map.h"
 #include "schedule/column_map.h"
@@ -272,29 +273,24 @@ class DrainRole {
   int32_t source_ = 0;
 };
 
-// THE list of the roles of a rank beside those of every call: visit(place, iterator) for each. The host executor, the
-// kernel and the simulator take names, rings, stages and cursors from here.
+// The agents of a rank beside those of every call: visit(place, iterator) for each role of the list in roles.h and each of
+// its workers. The host executor, the kernel's tests and the simulator take stages and cursors from here.
 template <class Visit>
 TILEWIRE_HD constexpr void for_each_role(const Schedule& s, Cursors cursors, Visit&& visit) {
   for (int32_t worker = 0; worker < s.push_workers; ++worker) {
     // Its copies to peers read the own copy.
-    visit(
-        AgentPlace{.role = "push", .worker = worker, .has_cursors = true, .cursors = cursors, .reads_own_writes = true},
-        PushRole(s, worker));
+    visit(Roles::place("push").at(worker).with(cursors).reading_own_writes(), PushRole(s, worker));
   }
   if (s.frame.has_network()) {
-    visit(AgentPlace{.role = "send", .ring = static_cast<int32_t>(Ring::send), .has_cursors = true, .cursors = cursors},
-          SendRole(s));
+    visit(Roles::place("send").with(cursors), SendRole(s));
     for (int32_t worker = 0; worker < s.forward_workers; ++worker) {
-      visit(AgentPlace{.role = "forward", .worker = worker, .has_cursors = true, .cursors = cursors},
-            ForwardRole(s, worker));
+      visit(Roles::place("forward").at(worker).with(cursors), ForwardRole(s, worker));
     }
   }
   for (int32_t worker = 0; worker < s.workers; ++worker) {
-    visit(AgentPlace{.role = "compute", .worker = worker, .has_cursors = true, .cursors = cursors},
-          ComputeRole(s, worker));
+    visit(Roles::place("compute").at(worker).with(cursors), ComputeRole(s, worker));
   }
-  visit(AgentPlace{.role = "drain", .stage = kDrainStage}, DrainRole(s));
+  visit(Roles::place("drain").in_stage(kDrainStage), DrainRole(s));
 }
 
 }  // namespace tilewire::ag_gemm

@@ -9,6 +9,7 @@
 
 #include "ops/ag_gemm/plan.h"
 #include "schedule/topology_tables.h"
+#include "testing/schedule_test_support.h"
 
 namespace tilewire::ag_gemm {
 namespace {
@@ -50,6 +51,12 @@ class Ranks {
   std::vector<ScheduleTables> tables_;
   int32_t push_workers_ = 1;
 };
+
+TEST(AgGemmSchedule, AgentsAreThoseOfTheListOfRoles) {
+  std::deque<Ranks> calls;
+  calls.emplace_back(std::vector<int32_t>{2, 2}, std::vector<int64_t>(4, 9), 4);
+  expect_agents_of_all_roles<Roles>(calls);
+}
 
 using ChunkAt = std::tuple<int32_t, int32_t, int32_t>;  // receiver, source, chunk
 

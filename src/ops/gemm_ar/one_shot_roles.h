@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "ops/gemm_ar/rank_schedule.h"
+#include "ops/gemm_ar/roles.h"
 #include "schedule/call_roles.h"
 #include "schedule/gather_walk.h"
 #include "schedule/reduction_roles.h"
@@ -199,21 +200,17 @@ class FinishRole {
 template <class Visit>
 TILEWIRE_HD constexpr void for_each_role_of(const Schedule& s, Cursors cursors, Visit&& visit) {
   for (int32_t worker = 0; worker < s.workers; ++worker) {
-    visit(AgentPlace{.role = "compute", .worker = worker, .has_cursors = true, .cursors = cursors},
-          ComputeRole(s, worker));
+    visit(Roles::place("compute").at(worker).with(cursors), ComputeRole(s, worker));
   }
   if (s.frame.has_network()) {
     for (int32_t worker = 0; worker < s.reduce_workers; ++worker) {
-      visit(AgentPlace{.role = "reduce", .worker = worker, .has_cursors = true, .cursors = cursors},
-            ReduceRole(s, worker));
+      visit(Roles::place("reduce").at(worker).with(cursors), ReduceRole(s, worker));
     }
-    visit(AgentPlace{.role = "send", .ring = static_cast<int32_t>(Ring::send), .has_cursors = true, .cursors = cursors},
-          SendRole(s));
-    visit(AgentPlace{.role = "forward", .has_cursors = true, .cursors = cursors}, ForwardRole(s));
+    visit(Roles::place("send").with(cursors), SendRole(s));
+    visit(Roles::place("forward").with(cursors), ForwardRole(s));
   }
   for (int32_t worker = 0; worker < s.reduce_workers; ++worker) {
-    visit(AgentPlace{.role = "finish", .worker = worker, .has_cursors = true, .cursors = cursors},
-          FinishRole(s, worker));
+    visit(Roles::place("finish").at(worker).with(cursors), FinishRole(s, worker));
   }
 }
 

@@ -16,6 +16,7 @@
 
 #include "ops/gemm_ar/one_shot_roles.h"
 #include "ops/gemm_ar/rank_schedule.h"
+#include "ops/gemm_ar/roles.h"
 #include "schedule/call_roles.h"
 #include "schedule/gather_walk.h"
 #include "schedule/reduction_roles.h"
@@ -207,44 +208,28 @@ class CollectRole {
   int64_t at_;
 };
 
-// THE list of the roles of a rank beside those of every call: visit(place, iterator) for each. The host executor, the
-// kernel and the simulator take names, rings, stages and cursors from here.
+// The agents of a rank beside those of every call: visit(place, iterator) for each role of the list in roles.h and each of
+// its workers. The host executor, the kernel's tests and the simulator take stages and cursors from here.
 template <class Visit>
 TILEWIRE_HD constexpr void for_each_role(const Schedule& s, Cursors cursors, Visit&& visit) {
   if (s.is_one_shot) {
     one_shot::for_each_role_of(s, cursors, visit);
   } else {
-    for_each_summing_role(s, cursors, visit);
+    for_each_summing_role<Roles>(s, cursors, visit);
     const int32_t gathers_ahead = s.result_slots == 0 ? INT32_MAX : 0;
     if (s.frame.has_network()) {
       // It waits for what its own sums lead to, so it cannot wait ahead.
-      visit(AgentPlace{.role = "send",
-                       .ring = static_cast<int32_t>(Ring::send),
-                       .has_cursors = true,
-                       .cursors = cursors,
-                       .most_load_ahead = 0},
-            SendRole(s));
-      visit(AgentPlace{.role = "forward", .has_cursors = true, .cursors = cursors, .most_load_ahead = gathers_ahead},
-            ForwardRole(s));
+      visit(Roles::place("send").with(cursors, 0), SendRole(s));
+      visit(Roles::place("forward").with(cursors, gathers_ahead), ForwardRole(s));
     }
     const int32_t ahead = pieces_ahead(s.map, 1, s.reduce_workers);
     const int32_t behind = s.frame.has_network() ? s.finishes_ahead / s.reduce_workers : ahead;
     for (int32_t worker = 0; worker < s.reduce_workers; ++worker) {
-      visit(AgentPlace{.role = "finish",
-                       .worker = worker,
-                       .has_cursors = true,
-                       .cursors = cursors,
-                       .most_load_ahead = ahead < behind ? ahead : behind},
-            FinishRole(s, worker));
-      visit(AgentPlace{.role = "collect",
-                       .worker = worker,
-                       .has_cursors = true,
-                       .cursors = cursors,
-                       .most_load_ahead = gathers_ahead},
-            CollectRole(s, worker));
+      visit(Roles::place("finish").at(worker).with(cursors, ahead < behind ? ahead : behind), FinishRole(s, worker));
+      visit(Roles::place("collect").at(worker).with(cursors, gathers_ahead), CollectRole(s, worker));
     }
   }
-  visit(AgentPlace{.role = "drain", .stage = kDrainStage}, ReductionDrainRole(s));
+  visit(Roles::place("drain").in_stage(kDrainStage), ReductionDrainRole(s));
 }
 
 }  // namespace tilewire::gemm_ar

@@ -37,6 +37,12 @@ PlanChoice plan(bool is_one_shot, int64_t window = 0) {
           .cursors = {}};
 }
 
+TEST(GemmArSchedule, AgentsAreThoseOfTheListOfRoles) {
+  std::deque<Ranks> calls;
+  for (const bool is_one_shot : {false, true}) calls.emplace_back(Layout{2, 2}, 23, plan(is_one_shot));
+  expect_agents_of_all_roles<Roles>(calls);
+}
+
 // Both maps of chunks: those that owners have rows for are tested with GEMM+ReduceScatter.
 TEST(GemmArSchedule, EachElementIsInOneChunkAndChunksAreDealtOutEvenly) {
   for (const Layout& layout : uneven_layouts()) {

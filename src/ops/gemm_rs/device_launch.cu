@@ -9,7 +9,7 @@
 #include "operands/matrix_checks.h"
 #include "ops/gemm_rs/device_entries.h"
 #include "ops/gemm_rs/device_parameters.cuh"
-#include "ops/gemm_rs/device_roles.h"
+#include "ops/gemm_rs/roles.h"
 
 #include <algorithm>
 #include <array>

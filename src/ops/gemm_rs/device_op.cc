@@ -6,7 +6,7 @@
 #include "operands/matrix_checks.h"
 #include "ops/gemm_rs/device_launch.cuh"
 #include "ops/gemm_rs/device_plan.h"
-#include "ops/gemm_rs/device_roles.h"
+#include "ops/gemm_rs/roles.h"
 
 namespace tilewire::gemm_rs {
 
@@ -15,7 +15,8 @@ struct DeviceOp::Kernel {
 };
 
 KernelNames DeviceOp::names() {
-  return {.op = kCallName, .mismatch_advice = Op::kMismatchAdvice, .roles = kRoleNames, .family_names = kFamilyNames};
+  static constexpr auto kNames = Roles::names();
+  return {.op = kCallName, .mismatch_advice = Op::kMismatchAdvice, .roles = kNames, .family_names = kFamilyNames};
 }
 
 void DeviceOp::check(const Arguments& arguments, const Session&) {

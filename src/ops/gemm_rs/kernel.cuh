@@ -11,7 +11,7 @@
 #include "device/reduction/sum_warps.cuh"
 #include "device/tile/gemm_kernel.cuh"
 #include "ops/gemm_rs/device_parameters.cuh"
-#include "ops/gemm_rs/device_roles.h"
+#include "ops/gemm_rs/roles.h"
 
 namespace tilewire::gemm_rs {
 
@@ -49,7 +49,7 @@ TILEWIRE_DEVICE void run_finish(const FusedParameters& p, const CallSpace& space
 
 TILEWIRE_DEVICE void run_sends(const FusedParameters& p, const CallSpace& space) {
   if (!p.schedule.frame.has_network()) return;
-  run_send(space, SendRole(p.schedule), kSendRole, [&](const SendWork& w) {
+  run_send<Roles, kSendRole>(space, SendRole(p.schedule), [&](const SendWork& w) {
     return TraceNote{.work = p.schedule.map.global(w.chunk),
                      .source = p.schedule.me().value,
                      .bytes = static_cast<uint32_t>(p.schedule.sum_bytes(w.chunk)),
@@ -100,7 +100,7 @@ class Beside {
       run_finish(p_, space_, teams_.finish(warp), warp == 2 ? TracePlace::copies : TracePlace::send);
       finish_.arrive();
     } else {
-      run_rank_warp(
+      run_rank_warp<Roles>(
           space_, finish_, [&] { run_sends(p_, space_); }, DrainRole(p_.schedule), false, kCallRole);
     }
   }

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "ops/gemm_rs/flags.h"
+#include "ops/gemm_rs/roles.h"
 #include "schedule/call_roles.h"
 #include "schedule/reduction_roles.h"
 #include "schedule/reduction_schedule.h"
@@ -26,28 +27,19 @@ using FinishRole = OwnedSumRole;
 using DrainWork = ReductionDrainWork;
 using DrainRole = ReductionDrainRole;
 
-// THE list of the roles of a rank beside those of every call: visit(place, iterator) for each. The host executor, the
-// kernel and the simulator take names, rings, stages and cursors from here.
+// The agents of a rank beside those of every call: visit(place, iterator) for each role of the list in roles.h and each of
+// its workers. The host executor, the kernel's tests and the simulator take stages and cursors from here.
 template <class Visit>
 TILEWIRE_HD constexpr void for_each_role(const Schedule& s, Cursors cursors, Visit&& visit) {
-  for_each_summing_role(s, cursors, visit);
+  for_each_summing_role<Roles>(s, cursors, visit);
   if (s.frame.has_network()) {
-    visit(AgentPlace{.role = "send",
-                     .ring = static_cast<int32_t>(Ring::send),
-                     .has_cursors = true,
-                     .cursors = cursors,
-                     .most_load_ahead = pieces_ahead(s.map, 1, 1)},
-          SendRole(s));
+    visit(Roles::place("send").with(cursors, pieces_ahead(s.map, 1, 1)), SendRole(s));
   }
   for (int32_t worker = 0; worker < s.reduce_workers; ++worker) {
-    visit(AgentPlace{.role = "finish",
-                     .worker = worker,
-                     .has_cursors = true,
-                     .cursors = cursors,
-                     .most_load_ahead = pieces_ahead(s.map, 1, s.reduce_workers)},
+    visit(Roles::place("finish").at(worker).with(cursors, pieces_ahead(s.map, 1, s.reduce_workers)),
           FinishRole(s, worker));
   }
-  visit(AgentPlace{.role = "drain", .stage = kDrainStage}, DrainRole(s));
+  visit(Roles::place("drain").in_stage(kDrainStage), DrainRole(s));
 }
 
 }  // namespace tilewire::gemm_rs

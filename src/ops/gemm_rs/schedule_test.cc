@@ -38,6 +38,12 @@ std::vector<int64_t> uneven_rows(const Layout& layout, uint32_t seed) {
   return rows;
 }
 
+TEST(GemmRsSchedule, AgentsAreThoseOfTheListOfRoles) {
+  std::deque<Ranks> calls;
+  calls.emplace_back(Layout{2, 2}, std::vector<int64_t>(4, 9));
+  expect_agents_of_all_roles<Roles>(calls);
+}
+
 using ChunkOf = std::pair<int32_t, int32_t>;  // owner, chunk
 ChunkOf key(OwnedChunk c) { return {c.owner.value, c.chunk.value}; }
 
