@@ -8,6 +8,7 @@
 #include <functional>
 #include <optional>
 #include <set>
+#include <thread>
 
 #include "conformance/pattern.h"
 #include "fake_verbs/control.h"
@@ -23,7 +24,8 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
 constexpr char kAsBefore[] =
-    "seed=1,window=16,held=8,packet_bytes=8192,enomem_every=0,fail_nth=0,mute=0,gone_ms=200,silent_ms=20000";
+    "seed=1,window=16,held=8,packet_bytes=8192,enomem_every=0,fail_nth=0,mute=0,gone_ms=200,silent_ms=20000,"
+    "max_rdma_bytes=1073741824";
 
 class SrdWire : public ::testing::TestWithParam<SrdUnsolicited> {
  protected:
@@ -35,7 +37,7 @@ class SrdWire : public ::testing::TestWithParam<SrdUnsolicited> {
     FakeVerbs::set(kAsBefore);
     EXPECT_EQ(FakeVerbs::held(), 0);
     EXPECT_EQ(FakeVerbs::count("overflows"), 0);
-    EXPECT_EQ(FakeVerbs::count("refused"), 0);
+    EXPECT_EQ(FakeVerbs::count("refused"), refusals_);
   }
 
   std::unique_ptr<Transport> make(const TransportContext& context) const {
@@ -48,6 +50,7 @@ class SrdWire : public ::testing::TestWithParam<SrdUnsolicited> {
   }
 
   SrdOptions options_;
+  int64_t refusals_ = FakeVerbs::count("refused");  // as there should be at the end
 };
 INSTANTIATE_TEST_SUITE_P(Modes, SrdWire, ::testing::Values(SrdUnsolicited::on, SrdUnsolicited::off),
                          [](const auto& info) {
@@ -350,6 +353,43 @@ TEST_P(SrdPair, AReceiverWithFewerEntriesThanItSaidIsReported) {
   options_.receive_entries = 16;
   expect_failure(
       verbs::abi::kWcRnrRetryExcErr, "takes no more immediates", [](SrdAddress& a) { a.credits = 64; }, true, 20);
+}
+
+TEST_P(SrdPair, APostThatTheDeviceRefusesFailsItsRequestsByNameAndNoOthers) {
+  Pair two = pair();
+  two.register_all({Pair::kPages}, {Pair::kPages});
+  two.connect({});
+  FakeVerbs::set("max_rdma_bytes=32");
+  const std::vector<WriteRequest> requests{{.peer = Rank{1}, .bytes = 16, .id = 4},
+                                           {.peer = Rank{1}, .bytes = 64, .id = 5}};
+  EXPECT_EQ(two.at(0).post(requests), 2u);
+  for (const uint64_t id : {4, 5}) {
+    const auto event = two.next_event();
+    ASSERT_TRUE(event);
+    EXPECT_EQ(event->kind, EventKind::failed);
+    EXPECT_EQ(event->id, id);
+    EXPECT_EQ(event->peer, Rank{1});
+  }
+  EXPECT_EQ(two.at(0).post(std::span(requests).first(1)), 1u);
+  const auto event = two.next_event();
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->kind, EventKind::completed);
+  ++refusals_;
+}
+
+TEST_P(SrdPair, AProbeWithWrongContentIsNoProof) {
+  Pair two = pair();
+  two.register_all({Pair::kPages}, {Pair::kPages});
+  two.connect([](SrdAddress& address) { address.scratch += 64; });  // so that it comes into another's place
+  std::thread other([&] { two.at(0).check_paths(10s); });
+  try {
+    two.at(1).check_paths(300ms);
+    ADD_FAILURE() << "taken for right";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::deadline);
+    EXPECT_NE(std::string(error.what()).find("probes came with wrong content"), std::string::npos) << error.what();
+  }
+  other.join();
 }
 
 // Every part of the arena has a key of its own on either side: chunks lie across up to three.
