@@ -1,4 +1,5 @@
-// The emulated transport between two processes: arenas and receive queues travel as descriptors over a Unix socket.
+// Transports between two processes. What the emulated one needs for that, arenas and receive queues, travels as
+// descriptors over a Unix socket; the fake devices of SRD find each other by themselves.
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -8,6 +9,7 @@
 #include <cstring>
 
 #include "conformance/pattern.h"
+#include "fake_verbs/control.h"
 #include "memory/memfd_arena.h"
 #include "memory/words.h"
 #include "transport/registry.h"
@@ -89,8 +91,11 @@ class ProcessRank {
     }
     std::vector<std::vector<std::byte>> addresses(2);
     addresses[static_cast<size_t>(me_.value)] = transport_->address();
-    addresses[static_cast<size_t>(peer_.value)] = swap_bytes(socket, transport_->address());
+    addresses[static_cast<size_t>(peer_.value)] = swap_bytes(socket, addresses[static_cast<size_t>(me_.value)]);
     transport_->connect(addresses, std::chrono::seconds(10));
+    swap_bytes(socket, {std::byte{1}});
+    transport_->check_paths(std::chrono::seconds(10));
+    swap_bytes(socket, {std::byte{1}});
   }
 
   // Sends all rounds to the peer and checks all of the peer's, in the words or immediates that the transport offers.
@@ -177,12 +182,32 @@ std::string run_rank(int32_t rank, int socket, const Options& options) {
   return wrong;
 }
 
-class CrossProcess : public ::testing::TestWithParam<const char*> {};
+struct ProcessVariant {
+  std::string name;
+  Options options;
+  friend void PrintTo(const ProcessVariant& variant, std::ostream* out) { *out << variant.name; }
+};
+
+std::vector<ProcessVariant> process_variants() {
+  std::vector<ProcessVariant> variants;
+  for (const char* personality : {"rc", "relaxed", "srd"}) {
+    Options options;
+    options.transport = "emulated";
+    options.emulated_personality = personality;
+    variants.push_back({std::string("emulated_") + personality, options});
+  }
+  Options options = FakeVerbs::options();
+  for (const char* unsolicited : {"on", "off"}) {
+    options.srd_unsolicited = unsolicited;
+    variants.push_back({std::string("srd_unsolicited_") + unsolicited, options});
+  }
+  return variants;
+}
+
+class CrossProcess : public ::testing::TestWithParam<ProcessVariant> {};
 
 TEST_P(CrossProcess, DataAndSignalsCrossBothWays) {
-  Options options;
-  options.transport = "emulated";
-  options.emulated_personality = GetParam();
+  const Options& options = GetParam().options;
   int sockets[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
   const pid_t child = fork();
@@ -206,8 +231,8 @@ TEST_P(CrossProcess, DataAndSignalsCrossBothWays) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "rank 1 failed";
 }
 
-INSTANTIATE_TEST_SUITE_P(Personalities, CrossProcess, ::testing::Values("rc", "relaxed", "srd"),
-                         [](const auto& info) { return std::string(info.param); });
+INSTANTIATE_TEST_SUITE_P(Transports, CrossProcess, ::testing::ValuesIn(process_variants()),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace tilewire
