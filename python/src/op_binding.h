@@ -131,6 +131,13 @@ void add_dtype(nanobind::class_<T>& c, const char* name, std::optional<DataType>
       });
 }
 
+// How many rows each rank brings.
+template <class T>
+void add_rows(nanobind::class_<T>& c) {
+  c.def("use_rows", [](T& t, const std::vector<int64_t>& rows) { t.rows = {RowCounts::From::list, rows}; });
+  c.def("exchange_rows", [](T& t) { t.rows = {RowCounts::From::exchange, {}}; });
+}
+
 // The name of a class that belongs to an operation's handle; for each `part` of B once.
 template <class B>
 const char* name_of(const char* part) {

@@ -8,4 +8,6 @@
   /* matmul_reduce_scatter */   \
   OP(reduce_scatter)            \
   /* matmul_all_reduce */       \
-  OP(all_reduce)
+  OP(all_reduce)                \
+  /* ring_attention */          \
+  OP(ring_attention)

@@ -42,12 +42,6 @@ void add_weights(nanobind::class_<T>& c) {
       });
 }
 
-template <class T>
-void add_rows(nanobind::class_<T>& c) {
-  c.def("use_rows", [](T& t, const std::vector<int64_t>& rows) { t.rows = {RowCounts::From::list, rows}; });
-  c.def("exchange_rows", [](T& t) { t.rows = {RowCounts::From::exchange, {}}; });
-}
-
 // The public arguments of an operation that multiplies `a` by weights.
 template <class B>
 nanobind::class_<typename B::Arguments> add_arguments(nanobind::module_& m) {

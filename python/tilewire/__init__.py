@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from tilewire.op_list import *  # noqa: F403
     from tilewire.plans import Plan
+    from tilewire.sequence import shard, shard_rows, unshard
     from tilewire.trace import Trace
 
 __version__ = "0.1.0"
@@ -53,12 +54,16 @@ __all__ = [
     "Trace",
     "Unavailable",
     "init",
+    "shard",
+    "shard_rows",
+    "unshard",
 ]
 __all__ += [name for op in OPS for name in op.exports]
 
 _HOMES = {
     "tilewire.communicator": ("CallReport", "Communicator", "init"),
     "tilewire.plans": ("Plan",),
+    "tilewire.sequence": ("shard", "shard_rows", "unshard"),
     "tilewire.trace": ("Trace",),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -279,3 +279,68 @@ def matmul_all_reduce(
     results: list[Matrix] | None = None,
 ) -> CallReport: ...
 def plan_matmul_all_reduce(query: GemmAllReduceQuery) -> PlanAnswer: ...
+
+class Heads:
+    def __init__(self, address: int, shape: Sequence[int], strides: Sequence[int], dtype: str) -> None: ...
+
+class RingAttentionArguments:
+    q: Heads
+    k: Heads
+    v: Heads
+    causal: bool
+    scale: float | None
+    placement: str
+    positions: Sequence[int]
+    kv_positions: Sequence[int]
+    cu_seqlens: Sequence[int]
+    kv_cu_seqlens: Sequence[int]
+    out_dtype: str
+    plan_json: str
+    def __init__(self) -> None: ...
+    def use_rows(self, rows: Sequence[int]) -> None: ...
+    def exchange_rows(self) -> None: ...
+    def use_kv_rows(self, rows: Sequence[int]) -> None: ...
+    def exchange_kv_rows(self) -> None: ...
+
+class RingAttentionShape:
+    rows: Sequence[int]
+    kv_rows: Sequence[int]
+    batch: int
+    q_heads: int
+    kv_heads: int
+    head_dim: int
+    dtype: str
+    out_dtype: str
+    causal: bool
+    placement: str
+    cu_seqlens: Sequence[int]
+    kv_cu_seqlens: Sequence[int]
+    plan_json: str
+    def __init__(self) -> None: ...
+
+class RingAttentionQuery(MachineQuery):
+    shape: RingAttentionShape
+    def __init__(self) -> None: ...
+
+class RingAttention:
+    def __init__(self, comm: Communicator, shape: RingAttentionShape) -> None: ...
+    def __call__(
+        self,
+        arguments: RingAttentionArguments,
+        make_results: Callable[[], tuple[Matrix, Matrix]],
+        stream: int | None = None,
+        results: tuple[Matrix, Matrix] | None = None,
+    ) -> CallReport: ...
+    @property
+    def plan_json(self) -> str: ...
+    def explain(self) -> str: ...
+
+def ring_attention(
+    comm: Communicator,
+    arguments: RingAttentionArguments,
+    make_results: Callable[[], tuple[Matrix, Matrix]],
+    stream: int | None = None,
+    results: tuple[Matrix, Matrix] | None = None,
+) -> CallReport: ...
+def plan_ring_attention(query: RingAttentionQuery) -> PlanAnswer: ...
+def zigzag_rows(total: int, ranks: int) -> list[int]: ...

@@ -68,6 +68,7 @@ struct RingAttentionFront {
             .out_dtype = s.out_dtype};
   }
   static void settle(Arguments& arguments, const Shape& shape) {
+    arguments.rows = {RowCounts::From::list, shape.rows};
     arguments.kv_rows = {RowCounts::From::list, or_as(shape.kv_rows, shape.rows)};
     arguments.causal = shape.causal;
     arguments.placement = shape.placement;

@@ -91,6 +91,63 @@ class FakeComm:
     ) -> Array:
         return self._finished(self._sum(a, b, wire_dtype), (bias, residual), out_dtype or a.dtype)
 
+    def ring_attention(
+        self,
+        q: Array,
+        k: Array,
+        v: Array,
+        *,
+        causal: bool = False,
+        positions: Any = "contiguous",
+        cu_seqlens: list[int] | None = None,
+        rows: list[int] | None = None,
+        kv_rows: list[int] | None = None,
+        plan: Any = None,
+    ) -> tuple[Array, Array]:
+        pieces = []
+        for own, counts in ((k, kv_rows), (v, kv_rows)):
+            shards = self.cluster.exchange(self.rank, own)
+            assert [shard.shape[1] for shard in shards] == counts
+            if self.cluster.tamper:
+                shards = self.cluster.tamper(self.rank, [shard.copy() for shard in shards])
+            pieces.append(np.concatenate(shards, axis=1).astype(np.float32))
+        places = [self._places(positions, own, counts or []) for own, counts in ((0, rows), (1, kv_rows))]
+        self.cluster.stats[self.rank] = CallStats(
+            bytes_by_link={"copy": k.nbytes + v.nbytes, "node": 0, "network": 0}, events=[]
+        )
+        offset = len(places[1][1]) - len(places[0][1])
+        p, j = places[0][1][places[0][0]][:, None], places[1][1][None, :]
+        if cu_seqlens is None:
+            seen = j <= p + offset if causal else np.ones((p.shape[0], j.shape[1]), bool)
+        else:
+            number = [np.searchsorted(cu_seqlens, x, side="right") for x in (p, j)]
+            seen = (number[0] == number[1]) & (number[0] < len(cu_seqlens)) & ((j <= p) | (not causal))
+        shared = q.shape[2] // max(k.shape[2], 1)
+        keys, values = (np.repeat(x, shared, axis=2) for x in pieces)
+        scores = np.einsum("bshd,bthd->bhst", q.astype(np.float32), keys) * q.shape[-1] ** -0.5
+        scores = np.where(seen, scores, -np.inf)
+        peak = np.nan_to_num(scores.max(axis=3, keepdims=True, initial=-np.inf), neginf=0.0)
+        weights = np.exp(scores - peak)
+        total = weights.sum(axis=3, keepdims=True)
+        o = np.einsum("bhst,bthd->bshd", weights / np.maximum(total, 1e-30), values)
+        with np.errstate(divide="ignore"):
+            lse = (peak + np.log(total))[..., 0]
+        return o.astype(q.dtype), lse.astype(np.float32)
+
+    def _places(self, positions: Any, which: int, counts: list[int]) -> tuple[Any, Array]:
+        """Of this rank's rows among those of all, and the position of each of all."""
+        if isinstance(positions, str) and positions == "zigzag":
+            length = -(-sum(counts) // (2 * self.world_size))
+            blocks = [np.arange(sum(counts))[n * length : (n + 1) * length] for n in range(2 * self.world_size)]
+            all_of = [np.concatenate([blocks[r], blocks[-1 - r]]) for r in range(self.world_size)]
+        elif isinstance(positions, str):
+            edges = np.cumsum([0, *counts])
+            all_of = [np.arange(edges[r], edges[r + 1]) for r in range(self.world_size)]
+        else:
+            all_of = self.cluster.exchange(self.rank, np.asarray(positions[which]))
+        begin = sum(counts[: self.rank])
+        return slice(begin, begin + counts[self.rank]), np.concatenate(all_of)
+
     def _sum(self, a: Array, b: Array, wire_dtype: Any) -> Array:
         """Of all ranks' products, as fp32."""
         product = a.astype(np.float32) @ b.astype(np.float32)

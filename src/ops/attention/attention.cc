@@ -88,10 +88,11 @@ void exchange_into(Problem& problem, const Arguments& args, CountExchange& count
 
 }  // namespace
 
+// By one name, whatever the lists hold: ranks that refuse say so in it before they know more.
 const char* Op::exchanged(const Arguments& args) {
-  const bool counts = args.rows.from == RowCounts::From::exchange || args.kv_rows.from == RowCounts::From::exchange;
-  if (args.placement == Placement::given) return counts ? "row counts and positions" : "positions";
-  return counts ? "row counts" : nullptr;
+  const bool exchanges = args.rows.from == RowCounts::From::exchange ||
+                         args.kv_rows.from == RowCounts::From::exchange || args.placement == Placement::given;
+  return exchanges ? "row counts" : nullptr;
 }
 
 void Op::check(const Arguments& arguments, Session& session) { check_arguments(arguments, session); }
