@@ -164,6 +164,7 @@ void Call::run(uint64_t agreed_hash, const std::function<Program(Epoch)>& make) 
   } catch (const std::exception& error) {
     session_.fail(ErrorKind::internal, error.what());
   }
+  session_.note_ended(site_.epoch);
   session_.control().end_call(site_.attempt);
   state_ = State::ended;
 }

@@ -49,7 +49,8 @@ Session::Session(const SessionSetup& setup)
       threads_(setup.threads),
       gemm_variant_(host_gemm_variant("auto")),
       attempts_(0),
-      epoch_(static_cast<Epoch>(setup.options.first_epoch) - 1) {}
+      epoch_(static_cast<Epoch>(setup.options.first_epoch) - 1),
+      ended_epoch_(epoch_) {}
 
 Session::~Session() { close(); }
 
@@ -268,15 +269,17 @@ void Session::wait_for_calls() const {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
 }
 
-// The last call's done words may still be on their way to ranks that wait for them. They need no peer's consent, only
-// its memory, so this is short; a rank that died keeps nobody. No call runs.
+// The done words of the last call that ended may still be on their way to ranks that wait for them, whatever became of
+// the communicator since: who is still in that call may have nobody left who could tell it of the end. They need no
+// peer's consent, only its memory, so this is short; a rank that died keeps nobody. No call runs.
 void Session::await_sent() const noexcept {
   if (!proxy_) return;
   try {
-    const Epoch last = gpu_ ? gpu_->last_epoch() : epoch_;
+    const Epoch last = gpu_ ? gpu_->last_epoch() : ended_epoch_;
     const SteadyTime limit = deadline_in(std::chrono::seconds(1));
-    while (!proxy_->has_fault() && !control_->aborted() && load_sent(arena_->control()) < last &&
-           steady_now() < limit) {
+    // Of a GPU's calls it is not known which of those in flight at an abort have ended.
+    const auto is_vain = [&] { return proxy_->has_fault() || (gpu_ && control_->aborted()); };
+    while (!is_vain() && load_sent(arena_->control()) < last && steady_now() < limit) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   } catch (const std::exception& error) {

@@ -129,6 +129,7 @@ class Session {
   uint64_t next_attempt() { return ++attempts_; }
   // Calls that touched words. A call that gets an epoch either ends or leaves the communicator dead.
   Epoch next_epoch() { return ++epoch_; }
+  void note_ended(Epoch epoch) { ended_epoch_ = epoch; }
   Epoch epoch() const { return epoch_; }
   CallFrame frame(Epoch e) const;
 
@@ -268,7 +269,8 @@ class Session {
   std::unique_ptr<ControlConnection> control_;
   uint64_t attempts_ = 0;
   Epoch epoch_ = 0;
-  TurnQueue quiet_;  // what a QuietGuard holds
+  Epoch ended_epoch_ = 0;  // of a CPU rank's last call that ended well
+  TurnQueue quiet_;        // what a QuietGuard holds
   std::atomic<bool> is_in_call_{false};
   int64_t agreed_half_bytes_ = 0;
   std::atomic<bool> is_closed_{false};

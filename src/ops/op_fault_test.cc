@@ -296,6 +296,34 @@ TYPED_TEST(OpFault, AnExceptionInOneRanksOwnCodeReachesTheOthersWithItsText) {
   EXPECT_NE(outcomes[0].error.find("rank 2"), std::string::npos) << outcomes[0].error;
 }
 
+// Rank 1 has ended a call and hears of an abort with the call's words to rank 3 still in its proxy. Where rank 0 has left,
+// nobody tells rank 3 of it, and without these words it would wait in a call that has ended for its deadline.
+TYPED_TEST(OpFault, TheEndOfACommunicatorDoesNotTakeTheWordsOfACallThatEndedBefore) {
+  Epoch seen = 0;
+  run_thread_cluster(
+      {2, 2}, quick_options(),
+      [&seen](Session& session) {
+        OpCalls<TypeParam> op(session);
+        try {
+          run_good(op, session.rank());
+        } catch (const Error&) {  // of who hears of the abort before its call has ended
+          if (session.rank() == Rank{1}) throw;
+        }
+        if (session.rank() == Rank{1}) session.control().send_abort(ErrorKind::aborted, "the end");
+        if (session.rank() != Rank{3}) return;
+        const ArenaLayout& layout = session.arena().layout();
+        const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+        while (seen == 0 && std::chrono::steady_clock::now() < limit) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          seen = load_word(session.arena().base(), layout, layout.flags.done(Rank{1}));
+        }
+      },
+      [](Rank r, Options& o) {
+        if (r == Rank{1}) o.fault = "delay:us=250000";
+      });
+  EXPECT_EQ(seen, 1u);
+}
+
 TYPED_TEST(OpFault, ADeadCommunicatorRefusesFurtherCallsAndANewOneWorks) {
   using Fault = OpFault<TypeParam>;
   for (int round = 0; round < 2; ++round) {
