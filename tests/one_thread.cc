@@ -7,7 +7,8 @@
 
 extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t*, const pthread_attr_t*,
                                                                      void* (*)(void*), void*) noexcept {
-  std::fputs("a test that CMake calls ONE_THREAD starts a thread, which ThreadSanitizer would never see: take the word away\n",
-             stderr);
+  std::fputs(
+      "a test that CMake calls ONE_THREAD starts a thread, which ThreadSanitizer would never see: take the word away\n",
+      stderr);
   std::abort();
 }
