@@ -69,8 +69,8 @@ struct RingAttentionArguments {
 TILEWIRE_API CallReport ring_attention(Communicator& comm, const RingAttentionArguments& arguments);
 
 struct RingAttentionShape {
-  std::vector<int64_t> rows;     // of each rank
-  std::vector<int64_t> kv_rows;  // empty: as rows
+  std::vector<int64_t> rows;       // of each rank
+  std::vector<int64_t> kv_rows{};  // empty: as rows
   int64_t batch = 1;
   int64_t q_heads = 1;
   int64_t kv_heads = 1;
@@ -79,9 +79,9 @@ struct RingAttentionShape {
   DataType out_dtype = DataType::bf16;
   bool causal = false;
   SequencePlacement placement = SequencePlacement::contiguous;  // not given
-  std::vector<int64_t> cu_seqlens;
-  std::vector<int64_t> kv_cu_seqlens;
-  std::string plan_json;
+  std::vector<int64_t> cu_seqlens{};
+  std::vector<int64_t> kv_cu_seqlens{};
+  std::string plan_json{};
 };
 
 // Shapes fixed once, for many calls: agreement, plan and memory come at creation, which is collective. shape(),

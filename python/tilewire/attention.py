@@ -31,6 +31,11 @@ PLAN_SHAPE: Mapping[str, str] = {
     "heads": "Heads of q, or of q and of k and v as in 32,8.",
     "d": "D: the head dimension, 64 or 128.",
 }
+# And what else it may be told.
+PLAN_WORDS: Mapping[str, tuple[Any, str]] = {
+    "causal": (False, "Rows see the keys up to their own place."),
+    "positions": ("contiguous", "How the sequence is cut: contiguous or zigzag."),
+}
 
 
 def ring_attention(

@@ -2,9 +2,9 @@
 `tilewire demo` follow from it.
 
 An operation `matmul_x` has a module with three names: the function `matmul_x`, the class `MatmulX` for calls whose
-shapes are fixed, and `plan_matmul_x`; and `PLAN_SHAPE`, which says what each number of a shape is. A module beside it,
-named as it is with `_cases` behind, has what `tilewire.demo_cases` says. A new operation is one more entry below, in
-both places: the first is for type checkers alone, which run nothing.
+shapes are fixed, and `plan_matmul_x`; and `PLAN_SHAPE`, which says what each number of a shape is, with `PLAN_WORDS`
+where a plan may be told more. A module beside it, named as it is with `_cases` behind, has what `tilewire.demo_cases`
+says. A new operation is one more entry below, in both places: the first is for type checkers alone, which run nothing.
 """
 
 from __future__ import annotations

@@ -26,17 +26,28 @@ PLAN_WORDS = (
     PlanWord("fused", "tiles are computed while chunks are on their way"),
     PlanWord("gather, then multiply", "not fused: all rows are here before the first tile is begun"),
     PlanWord("multiply, then reduce", "not fused: all tiles are done before the first chunk is added up"),
+    PlanWord("gather, then attend", "not fused: the keys of all ranks are here before the first item is begun"),
+    PlanWord(
+        "head after head", "the keys of all ranks for one head, then for the next: the first item waits for one head"
+    ),
+    PlanWord("source after source", "the keys of all heads of one rank, then of the next: memory for ranks, not heads"),
     PlanWord("two shots", "each chunk is summed at its owner, which then sends the result to all: fewer bytes"),
     PlanWord("one shot", "every rank of a node adds up everything by itself: fewer steps"),
     PlanWord("chunks of N rows", "what is sent at once: so many whole rows of one rank's shard"),
     PlanWord("chunks of R x C", "what is sent and added up at once: so many rows and columns of one owner's part"),
     PlanWord("a slot for each", "every chunk has memory of its own at its receiver: no sender waits for room"),
     PlanWord("a window of N", "memory for N chunks of each owner at a time: a sender waits until one is free"),
+    PlanWord("every head has a slot", "there is memory for the keys of all heads at once"),
+    PlanWord("every source has a slot", "there is memory for the keys of all ranks at once"),
+    PlanWord("N slot(s) of a head", "memory for so many heads at a time: a sender waits until one is done with"),
+    PlanWord("N slot(s) of a source", "memory for so many ranks' keys at a time: a sender waits until they are read"),
     PlanWord("tiles of R x C", "what a worker computes at once: so many rows and columns of the result"),
     PlanWord(
         "N row block(s) at a time",
         "so many rows of tiles are walked together: b is used more often while cached, results come later",
     ),
+    PlanWord("tiles of N rows", "what a worker computes at once: so many rows of q of one head"),
+    PlanWord("N head(s) at a time", "so many heads of k are computed together, those rows first that have most to do"),
     PlanWord("N worker(s)", "who compute tiles: threads of a CPU rank, SMs or clusters of them on a GPU"),
     PlanWord("N push worker(s)", "who copy own chunks to the ranks of the own node"),
     PlanWord("N reduce worker(s)", "who add up the chunks that have come: threads, or teams of warps on a GPU"),
@@ -71,6 +82,9 @@ PLAN_WORDS = (
         "what chunk sizes are compared by: when the first and when the last chunk comes",
     ),
     PlanWord("with K = N", "chunk sizes are compared by the time of a call of that K, as all ranks must choose alike"),
+    PlanWord(
+        "with N workers a rank", "chunks are compared by a call of so many workers, as all ranks must choose alike"
+    ),
     PlanWord("no less", "as good as the plan that was taken, which was found first"),
     PlanWord("the flag area", "where a rank has a word for each chunk that can come (option max_chunks_per_source)"),
     PlanWord(

@@ -3,6 +3,7 @@
 #include <tilewire/all_gather_gemm.h>
 #include <tilewire/gemm_all_reduce.h>
 #include <tilewire/gemm_reduce_scatter.h>
+#include <tilewire/ring_attention.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -89,6 +90,24 @@ TEST(PlanQuery, AnAllReduceIsPlannedInOneShotForFewRowsAndInTwoForMany) {
   query.shape.plan_json = many.plan_json;
   query.shape.out_dtype = DataType::fp32;
   EXPECT_GT(plan_matmul_all_reduce(query).communication_s, many.communication_s);
+}
+
+TEST(PlanQuery, RingAttentionIsPlannedHeadAfterHeadAndForgetsNoPartOfItsShape) {
+  RingAttention::Query query;
+  query.ranks_per_node = {2, 2};
+  query.shape = {.rows = {512, 512, 512, 512}, .q_heads = 8, .kv_heads = 2, .head_dim = 128};
+  query.wants_timeline = true;
+  const PlanAnswer full = plan_ring_attention(query);
+  EXPECT_NE(full.plan_json.find("\"is_step_major\":false"), std::string::npos) << full.plan_json;
+  EXPECT_FALSE(full.timeline.empty());
+  query.shape.plan_json = full.plan_json;
+  query.shape.causal = true;
+  query.shape.placement = SequencePlacement::zigzag;
+  EXPECT_LT(plan_ring_attention(query).compute_s, 0.8 * full.compute_s);
+  query.shape.kv_rows = {256, 256, 256, 256};
+  EXPECT_LT(plan_ring_attention(query).communication_s, full.communication_s);
+  query.shape.placement = SequencePlacement::given;
+  EXPECT_THROW(plan_ring_attention(query), Error);
 }
 
 TEST(PlanQuery, ARankOutsideTheLayoutIsRefusedWithBothNumbers) {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
@@ -426,12 +427,22 @@ def test_plan_says_what_and_why(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("op", [op.name for op in OPS])
 def test_every_operation_is_planned_drawn_and_given_as_json(op: str, tmp_path: Path) -> None:
-    shape = ["--m", "64", "--k", "32", "--n", "48", "--nodes", "2,2"]
+    sizes = {"m": "64", "k": "32", "n": "48", "s": "64", "heads": "4,2", "d": "64"}
+    names = importlib.import_module(next(one.module for one in OPS if one.name == op)).PLAN_SHAPE
+    shape = [word for name in names for word in (f"--{name}", sizes[name])] + ["--nodes", "2,2"]
     result = invoke("plan", op, *shape, "--picture", str(tmp_path / "p.svg"))
     assert result.exit_code == 0 and "predicted" in result.output and "simulated" in result.output, result.output
     assert ">send<" in (tmp_path / "p.svg").read_text()
     numbers = json.loads(invoke("plan", op, *shape, "--json").output)
     assert numbers["op"] == op and numbers["chunk_rows"] > 0
+
+
+def test_a_plan_is_told_what_is_no_number() -> None:
+    asked = ["plan", "ring_attention", "--s", "512", "--heads", "8,2", "--d", "64", "--nodes", "2,2"]
+    full, causal = (invoke(*asked, *more).output for more in ([], ["--causal", "--positions", "zigzag"]))
+    assert "predicted" in full and "predicted" in causal and full != causal, causal
+    assert invoke(*asked, "--positions", "given").exit_code == 2
+    assert "--causal" not in invoke("plan", "all_gather_matmul", "--help").output
 
 
 def test_plan_names_what_cannot_be() -> None:

@@ -54,6 +54,7 @@ class Question:
     op: str
     plan: Callable[..., Plan]
     shape: dict[str, str]
+    words: dict[str, Any]  # what else of a call there is to say
     machine: dict[str, Any]
 
 
@@ -71,19 +72,30 @@ _MACHINE = {
 
 
 def _command_of(op: Op) -> Any:
-    """The options are one for each number of the operation's shape, those of `_answer`, and one for each number of a
-    machine."""
+    """The options are one for each number of the operation's shape and for what else it may be told (PLAN_WORDS, where
+    there are any: by name the default and what it is), those of `_answer`, and one for each number of a machine."""
     module = importlib.import_module(op.module)
 
     def command(**options: Any) -> None:
         shape = {name: options.pop(name) for name in module.PLAN_SHAPE}
+        words = {name: options.pop(name) for name in more}
         given = {name: options.pop(name) for name in ("machine", "workers", *_MACHINE)}
         machine = {name: value for name, value in given.items() if value is not None}
-        _answer(Question(op.name, getattr(module, op.plan_name), shape, machine), **options)
+        _answer(Question(op.name, getattr(module, op.plan_name), shape, words, machine), **options)
 
+    more: dict[str, tuple[Any, str]] = getattr(module, "PLAN_WORDS", {})
     shape = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[str, _number(name, what)])
         for name, what in module.PLAN_SHAPE.items()
+    ]
+    shape += [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=default,
+            annotation=Annotated[type(default), typer.Option(f"--{name}", help=what)],
+        )
+        for name, (default, what) in more.items()
     ]
     others = list(inspect.signature(_answer, eval_str=True).parameters.values())[1:]
     command.__signature__ = inspect.Signature([*shape, *_machine_parameters(), *others])  # type: ignore[attr-defined]
@@ -146,6 +158,7 @@ def _answer(
                 nodes=counts,
                 rank=rank,
                 dtype=dtype,
+                **question.words,
                 **question.machine,
                 timeline=picture is not None,
             )

@@ -10,8 +10,9 @@ std::string to_json(const PlanChoice& choice) { return choice_to_json(kCallName,
 PlanChoice PlanChoice::from_json(const std::string& json) { return choice_from_json<PlanChoice>(kCallName, json); }
 
 std::string PlanChoice::shared_text() const {
-  const std::string slots = window == 0 ? (is_step_major ? "a slot for each source" : "a slot for each head")
-                                        : fmt::format("{} slots of a {}", window, is_step_major ? "source" : "head");
+  const char* unit = is_step_major ? "source" : "head";
+  const std::string slots = window == 0 ? fmt::format("every {} has a slot", unit)
+                                        : fmt::format("{} slot{} of a {}", window, window == 1 ? "" : "s", unit);
   return fmt::format("{}, chunks of {} rows, {}", is_step_major ? "source after source" : "head after head", chunk_rows,
                      slots);
 }

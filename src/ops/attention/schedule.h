@@ -18,6 +18,7 @@
 
 #include "ops/attention/move_roles.h"
 #include "ops/attention/rank_schedule.h"
+#include "ops/attention/roles.h"
 #include "schedule/call_roles.h"
 #include "schedule/role.h"
 
@@ -151,38 +152,25 @@ class ComputeRole {
   bool is_first_ = true;
 };
 
-// THE list of the roles of a rank beside those of every call: visit(place, iterator) for each. The host executor, the
-// kernel and the simulator take names, rings, stages and cursors from here.
+// The agents of a rank beside those of every call: visit(place, iterator) for each role of the list in roles.h and each of
+// its workers. The host executor, the kernel's tests and the simulator take stages and cursors from here.
 //
 // Under a window a role that waits for a free slot holds up what is behind it, so none waits ahead there.
 template <class Visit>
 TILEWIRE_HD constexpr void for_each_role(const Schedule& s, Cursors cursors, Visit&& visit) {
   const bool has_window = s.window < s.units();
   const int32_t ahead = has_window ? 0 : INT32_MAX;
-  visit(AgentPlace{.role = "load", .has_cursors = true, .cursors = cursors}, LoadRole(s));
-  if (s.local_peers() > 0) {
-    visit(AgentPlace{.role = "push", .has_cursors = true, .cursors = cursors, .most_load_ahead = ahead}, PushRole(s));
-  }
+  visit(Roles::place("load").with(cursors), LoadRole(s));
+  if (s.local_peers() > 0) visit(Roles::place("push").with(cursors, ahead), PushRole(s));
   if (s.frame.has_network()) {
-    visit(AgentPlace{.role = "send",
-                     .ring = static_cast<int32_t>(Ring::send),
-                     .has_cursors = true,
-                     .cursors = cursors,
-                     .most_load_ahead = ahead},
-          SendRole(s));
-    if (s.local_peers() > 0) {
-      visit(AgentPlace{.role = "forward", .has_cursors = true, .cursors = cursors, .most_load_ahead = ahead},
-            ForwardRole(s));
-    }
+    visit(Roles::place("send").with(cursors, ahead), SendRole(s));
+    if (s.local_peers() > 0) visit(Roles::place("forward").with(cursors, ahead), ForwardRole(s));
   }
   for (int32_t worker = 0; worker < s.workers; ++worker) {
-    visit(
-        AgentPlace{
-            .role = "compute", .worker = worker, .has_cursors = true, .cursors = cursors, .most_load_ahead = ahead},
-        ComputeRole(s, worker));
+    visit(Roles::place("compute").at(worker).with(cursors, ahead), ComputeRole(s, worker));
   }
-  if (has_window) visit(AgentPlace{.role = "release"}, ReleaseRole(s));
-  visit(AgentPlace{.role = "drain", .stage = kDrainStage}, DrainRole(s));
+  if (has_window) visit(Roles::place("release"), ReleaseRole(s));
+  visit(Roles::place("drain").in_stage(kDrainStage), DrainRole(s));
 }
 
 }  // namespace tilewire::attention

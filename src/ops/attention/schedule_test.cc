@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <set>
 #include <tuple>
@@ -79,6 +80,14 @@ Moved moved(const Ranks& ranks) {
     });
   }
   return m;
+}
+
+TEST(AttentionSchedule, AgentsAreThoseOfTheListOfRoles) {
+  std::deque<Ranks> calls;
+  for (const bool is_step_major : {false, true}) {
+    calls.emplace_back(Layout{2, 2}, problem({64, 64, 64, 64}), plan(is_step_major, 1));
+  }
+  expect_agents_of_all_roles<Roles>(calls);
 }
 
 TEST(AttentionSchedule, EachQueryMeetsEachKeyThatItSeesOnce) {
