@@ -118,8 +118,14 @@ function(tilewire_flags target)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
     target_link_options(${target} PUBLIC -fsanitize=${TILEWIRE_SANITIZE})
   endif()
-  # Sources with options of their own (the inner loops for newer processors) stay alone; CMake sees to that.
+  # Sources with options of their own (the inner loops for newer processors) stay alone; CMake sees to that. So do
+  # kernels, which newer CMakes would join too: their instances are what cores compile side by side.
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${TILEWIRE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  get_target_property(sources ${target} SOURCES)
+  list(FILTER sources INCLUDE REGEX "\\.cu$")
+  if(sources)
+    set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+  endif()
 endfunction()
 
 # Replaces fmt::fmt in the named list by its header-only form where TILEWIRE_FMT_HEADER_ONLY asks for it.

@@ -83,3 +83,8 @@ def test_configuring_says_nothing_when_all_is_well(tmp_path: Path) -> None:
         command = command.replace("-DTILEWIRE_BUILD_PYTHON=ON", f"-D{off}=OFF -DTILEWIRE_BUILD_PYTHON=ON")
     done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0 and done.stdout + done.stderr == "", done.stdout + done.stderr
+
+
+def test_users_join_sources_and_those_who_work_on_it_do_not() -> None:
+    assert PROJECT["tool"]["scikit-build"]["cmake"]["define"]["TILEWIRE_UNITY"] == "ON"
+    assert "cmake.define.TILEWIRE_UNITY=OFF" in (ROOT / "scripts" / "install_python").read_text()
