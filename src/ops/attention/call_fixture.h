@@ -213,12 +213,12 @@ class CallChecker {
     std::vector<double> query;
     for (int64_t d = 0; d < p.head_dim; ++d) query.push_back(value_of(c_, {Tensor::query, rank_, b, row, head, d}));
     const double scale = c_.scale != 0 ? c_.scale : 1 / std::sqrt(static_cast<double>(p.head_dim));
-    const auto element = [&](const std::vector<double>& of, int64_t i, int64_t d) {
-      return of[seen[static_cast<size_t>(i)] * static_cast<size_t>(p.head_dim) + static_cast<size_t>(d)];
+    const auto elements = [&](const std::vector<double>& of, int64_t i) {
+      return of.data() + seen[static_cast<size_t>(i)] * static_cast<size_t>(p.head_dim);
     };
     const ReferenceRow expected = reference_row(
-        query, static_cast<int64_t>(seen.size()), scale, [&](int64_t i, int64_t d) { return element(keys.keys, i, d); },
-        [&](int64_t i, int64_t d) { return element(keys.values, i, d); });
+        query, static_cast<int64_t>(seen.size()), scale, [&](int64_t i) { return elements(keys.keys, i); },
+        [&](int64_t i) { return elements(keys.values, i); });
     const std::string where = fmt::format("rank {}, batch {}, head {}, row {}", rank_, b, head, row);
     note(lse().get(b * p.q_heads + head, row), expected.lse, 4e-6 * (4 + expected.most_score), where + ", lse", errors);
     // One rounding to the dtype, and sums in fp32 whose weights are as exact as the scores are.

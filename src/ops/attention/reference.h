@@ -17,7 +17,7 @@ struct ReferenceRow {
   double most_value = 0;
 };
 
-// key(i, d) and value(i, d) give elements of the i-th key that is seen.
+// key(i) and value(i) give the elements of the i-th key that is seen.
 template <class Key, class Value>
 ReferenceRow reference_row(const std::vector<double>& query, int64_t seen, double scale, const Key& key,
                            const Value& value) {
@@ -27,7 +27,8 @@ ReferenceRow reference_row(const std::vector<double>& query, int64_t seen, doubl
   std::vector<double> scores;
   for (int64_t i = 0; i < seen; ++i) {
     double score = 0;
-    for (int64_t d = 0; d < dim; ++d) score += query[static_cast<size_t>(d)] * key(i, d);
+    const double* elements = key(i);
+    for (int64_t d = 0; d < dim; ++d) score += query[static_cast<size_t>(d)] * elements[d];
     scores.push_back(score * scale);
     row.most_score = std::max(row.most_score, std::abs(scores.back()));
   }
@@ -36,9 +37,10 @@ ReferenceRow reference_row(const std::vector<double>& query, int64_t seen, doubl
   for (int64_t i = 0; i < seen; ++i) {
     const double weight = std::exp(scores[static_cast<size_t>(i)] - most);
     sum += weight;
+    const double* elements = value(i);
     for (int64_t d = 0; d < dim; ++d) {
-      row.out[static_cast<size_t>(d)] += weight * value(i, d);
-      row.most_value = std::max(row.most_value, std::abs(value(i, d)));
+      row.out[static_cast<size_t>(d)] += weight * elements[d];
+      row.most_value = std::max(row.most_value, std::abs(elements[d]));
     }
   }
   for (double& o : row.out) o /= sum;
