@@ -8,6 +8,7 @@
 #include <tilewire/error.h>
 #include <tilewire/gemm_all_reduce.h>
 #include <tilewire/gemm_reduce_scatter.h>
+#include <tilewire/link_test.h>
 #include <tilewire/matrix.h>
 #include <tilewire/op_handle.h>
 #include <tilewire/options.h>

@@ -1,4 +1,5 @@
 #include <tilewire/communicator.h>
+#include <tilewire/link_test.h>
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -113,6 +114,16 @@ CommunicatorHandle init(const Settings& settings, const std::optional<nb::object
   return CommunicatorHandle(std::move(*comm));
 }
 
+std::pair<int32_t, std::string> link_test(const Settings& settings, double seconds, uint64_t messages) {
+  Options options = Options::from_environment();
+  for (const auto& [name, value] : settings) options.set(name, value);
+  LinkReport report;
+  run_with_store(std::nullopt, [&](const StoreFunctions*, const std::atomic<bool>* is_cancelled) {
+    report = run_link_test(options, {.seconds = seconds, .messages = messages}, is_cancelled);
+  });
+  return {report.rank, report.json};
+}
+
 // Runs `get`, which waits for calls of other threads.
 template <class Get>
 auto waited(const CommunicatorHandle& comm, const char* what, const Get& get) {
@@ -178,6 +189,7 @@ nb::dict to_dict(const WorkEvent& e) {
 void add_communicator(nb::module_& m) {
   m.def("init", &init, nb::arg("settings"), nb::arg("store").none());
   m.def("refuse_init", &refuse_init, nb::arg("settings"), nb::arg("store").none(), nb::arg("error"));
+  m.def("link_test", &link_test, nb::arg("settings"), nb::arg("seconds"), nb::arg("messages"));
   m.def("transports", &transport_rows);
   m.def("has_gpu_ranks", &has_gpu_ranks);
   m.def(

@@ -38,7 +38,8 @@ void check_meant_alone(const Options& options, const LaunchEnvironment& launch) 
                .advice = "pass rank and world_size, or set TILEWIRE_RANK and TILEWIRE_WORLD_SIZE"});
 }
 
-// Fills in what the options leave open. A job of one rank needs no launcher and meets itself on a free port.
+}  // namespace
+
 Options with_launcher(Options options, bool has_store) {
   const LaunchEnvironment launch = read_launch_environment(process_environment());
   check_meant_alone(options, launch);
@@ -59,8 +60,6 @@ Options with_launcher(Options options, bool has_store) {
   }
   return options;
 }
-
-}  // namespace
 
 WorkEvent to_work_event(const TraceEvent& e) {
   return {.rank = e.rank,

@@ -55,6 +55,10 @@ class Communicator::Parts {
   int exceptions_at_birth_;
 };
 
+// Fills in what the options leave open. A job of one rank needs no launcher and meets itself on a free port.
+// Throws Error(invalid_argument) where something is lacking.
+Options with_launcher(Options options, bool has_store);
+
 WorkEvent to_work_event(const TraceEvent& event);
 
 }  // namespace tilewire

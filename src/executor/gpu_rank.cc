@@ -36,6 +36,7 @@ class CudaRank final : public GpuRank {
   int32_t device() const override { return device_->ordinal(); }
   int32_t sms() const override { return sms_; }
   GpuId id() const override { return device_->id(); }
+  std::string pci_address() const override { return device_->pci_address(); }
   int32_t gpu_sms() const override { return device_->sms(); }
   bool has_mps() const override { return device_->has_mps(); }
 

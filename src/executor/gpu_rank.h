@@ -37,6 +37,7 @@ class GpuRank {
   virtual int32_t device() const = 0;
   virtual int32_t sms() const = 0;
   virtual GpuId id() const = 0;
+  virtual std::string pci_address() const = 0;
   virtual int32_t gpu_sms() const = 0;  // of the whole GPU
   virtual bool has_mps() const = 0;     // kernels of several processes run on the GPU at once
   virtual std::unique_ptr<Arena> make_arena(const ArenaConfig& config) = 0;

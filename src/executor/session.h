@@ -44,6 +44,7 @@
 namespace tilewire {
 
 class RelayRing;
+class NicAccess;
 struct LocalReach;
 
 // Ranks as threads of one process: what they share besides the rendezvous.
@@ -245,6 +246,7 @@ class Session {
   int64_t fd_exchanges_ = 0;         // of arenas
   std::vector<UniqueFd> arena_fds_;  // of the other ranks of this host, by rank; used while things are joined
   std::vector<RankPlace> places_;    // by rank, while a transport is made
+  std::shared_ptr<const NicAccess> nic_access_;  // of GPU memory that a network writes into
   size_t registered_ranges_ = 0;
   std::unique_ptr<Transport> transport_;
   std::vector<CommandRing> rings_;

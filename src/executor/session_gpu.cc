@@ -27,12 +27,6 @@ void Session::open_gpu(const SessionSetup& setup) {
     refuse(ErrorKind::invalid_argument, "ranks that are threads of one process have no GPU", "device = cuda",
            "make each rank a process");
   }
-  if (topology().nodes > 1 && options_.wire.empty()) {
-    refuse(
-        ErrorKind::unavailable, "no transport joins GPU ranks of several nodes",
-        fmt::format("nodes {}", topology_.describe()),
-        "start them with `tilewire run --virtual` where they share a GPU, or use the ranks of one node, or CPU ranks");
-  }
   GpuPlace place{.rank = rank(), .device = options_.cuda_device, .sms = options_.sms};
   for (int32_t r = 0; r < rank().value; ++r) {
     place.on_host += control_->hosts()[r].is_same_host(control_->hosts()[rank().value]) ? 1 : 0;

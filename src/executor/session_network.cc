@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "memory/nic_access.h"
 #include "executor/relay.h"
 #include "executor/session.h"
 #include "executor/session_times.h"
@@ -115,6 +116,7 @@ TransportContext Session::transport_context() {
     if (Rank{r} == rank()) context.host_index = context.host_ranks.size();
     context.host_ranks.push_back(places_[r]);
   }
+  context.gpu_memory = nic_access_;
   context.local_reach = std::make_shared<LocalReach>(local_reach());
   return context;
 }
@@ -136,10 +138,15 @@ LocalReach Session::local_reach() {
   return reach;
 }
 
-RankPlace Session::own_place() const { return {.numa = MachineMap().numa_of(allowed_processors())}; }
+RankPlace Session::own_place() const {
+  if (gpu_) return {.gpu = gpu_->pci_address()};
+  return {.numa = MachineMap().numa_of(allowed_processors())};
+}
 
 const TransportKind& Session::choose_transport(SteadyTime deadline) {
-  const TransportPlace place{.hosts = group_by_host(control_->hosts()).size(), .has_gpu_ranks = gpu_ != nullptr};
+  TransportPlace place{
+      .hosts = group_by_host(control_->hosts()).size(), .has_gpu_ranks = gpu_ != nullptr, .has_wire = wire_ != nullptr};
+  if (const auto access = arena_->nic_access()) place.gpu_obstacle = access->obstacle();
   const TransportView own{.obstacles = transport_obstacles(options_, place), .place = own_place()};
   std::vector<std::vector<std::string>> by_rank;
   for (const Bytes& bytes : control_->allgather({.kind = "transports"}, own.pack(), deadline)) {
@@ -153,6 +160,7 @@ const TransportKind& Session::choose_transport(SteadyTime deadline) {
 void Session::make_transport() {
   const SteadyTime limit = deadline_in(to_milliseconds(options_.connect_deadline_s));
   const TransportKind& kind = choose_transport(limit);
+  if (kind.joins_hosts) nic_access_ = arena_->nic_access();
   transport_ = tilewire::make_transport(kind, options_, transport_context());
   register_new_ranges();
   // How arrivals are signalled must be the same on both sides of every path.
@@ -179,7 +187,8 @@ void Session::start_proxy() {
                      .half_bytes = static_cast<uint64_t>(arena_->half_bytes()),
                      .user_bytes = static_cast<uint64_t>(arena_->user_bytes()),
                      .peers = remote_members(),
-                     .first_epoch = epoch_ + 1};
+                     .first_epoch = epoch_ + 1,
+                     .gpu_memory = nic_access_.get()};
   const auto entries = static_cast<uint32_t>(options_.ring_entries);
   const auto make_ring = [&](int32_t number) { return gpu_ ? gpu_->make_ring(number, entries) : CommandRing(entries); };
   for (int32_t r = 0; r < kRings; ++r) {

@@ -86,7 +86,7 @@ void Session::check_share(int32_t wire_ctas) const {
 }
 
 void Session::join_wire() {
-  if (!gpu_) return;
+  if (options_.wire.empty() || !gpu_) return;
   const SteadyTime limit = deadline_in(to_milliseconds(options_.connect_deadline_s));
   wire_ = std::make_unique<WireLink>(WireLinkConfig{.socket = options_.wire,
                                                     .secret = options_.secret,

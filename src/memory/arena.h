@@ -11,6 +11,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <string>
@@ -37,6 +38,8 @@ struct ArenaExport {
   int fd = -1;
 };
 
+class NicAccess;  // memory/nic_access.h
+
 struct ArenaConfig {
   Rank rank;
   ArenaLayout layout;
@@ -60,6 +63,8 @@ class Arena {
   std::byte* control() const { return control_; }
   // Memory is committed in multiples of this.
   int64_t page_bytes() const { return page_bytes_; }
+  // How network cards reach the arena; nullptr where it is plain host memory. Lives no longer than the arena.
+  virtual std::shared_ptr<const NicAccess> nic_access() const { return nullptr; }
   // First byte of the arena of `p`, here; nullptr for a rank whose memory is not mapped (another node). The own rank
   // gives base().
   std::byte* peer(Rank p) const;

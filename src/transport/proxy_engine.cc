@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "memory/nic_access.h"
 #include "memory/words.h"
 
 namespace tilewire {
@@ -39,6 +40,7 @@ ProxyEngine::ProxyEngine(const ProxyConfig& config, Transport& transport, const 
       transport_(transport),
       counters_(counters),
       sink_(config.arrivals),
+      flushed_memory_(config.gpu_memory != nullptr && config.gpu_memory->needs_flush() ? config.gpu_memory : nullptr),
       arrival_(choose_arrival(transport.caps())),
       check_(config.layout, config.peers, transport.caps().max_write_bytes, committed),
       peer_positions_(peer_positions(config.peers, config.layout.flags.ranks)),
@@ -193,6 +195,10 @@ bool ProxyEngine::take_events() {
   bool moved = false;
   for (int round = 0; round < kEventRounds; ++round) {
     const size_t n = transport_.poll(events);
+    const auto has_arrived = [](const Event& event) { return event.kind == EventKind::arrived; };
+    if (flushed_memory_ != nullptr && std::any_of(events.begin(), events.begin() + n, has_arrived)) {
+      flushed_memory_->flush();
+    }
     for (const Event& event : std::span(events).first(n)) take_event(event);
     moved |= n > 0;
     if (n < events.size()) break;

@@ -61,6 +61,8 @@ struct ProxyConfig {
   std::vector<RingMemory> rings{};    // all there will ever be; one at least
   Epoch first_epoch = 1;              // number of the first call
   ArrivalSink* arrivals = nullptr;    // needed for the strategy *counted*
+  const NicAccess* gpu_memory =
+      nullptr;  // where network cards write into that of a GPU: flushed before arrivals are told
 };
 
 class ProxyEngine {
@@ -115,6 +117,7 @@ class ProxyEngine {
   Transport& transport_;
   ProxyCounters& counters_;
   ArrivalSink* sink_;
+  const NicAccess* flushed_memory_;  // where arrivals need a flush
   ArrivalChoice arrival_;
   CommandCheck check_;
   std::vector<int32_t> peer_positions_;

@@ -30,7 +30,6 @@ constexpr std::array kKinds = {
         .name = "emulated",
         .purpose = "one machine as several nodes: copies within host memory, with bandwidth, latency and order "
                    "of a network",
-        .takes_gpu_memory = true,
         .why_unavailable = [](const Options&) { return std::string(); },
         .make = [](const TransportContext& context,
                    const Options& options) { return make_emulated_transport(context, emulated_options(options)); }},

@@ -16,9 +16,8 @@ namespace tilewire {
 
 struct TransportKind {
   std::string_view name;
-  std::string_view purpose;       // what it is for, one line
-  bool joins_hosts = false;       // ranks of several hosts; else of one alone
-  bool takes_gpu_memory = false;  // arenas may be in the memory of GPUs
+  std::string_view purpose;  // what it is for, one line
+  bool joins_hosts = false;  // ranks of several hosts; else of one alone
   // "" when it can be used here; else why not.
   std::string (*why_unavailable)(const Options& options);
   std::unique_ptr<Transport> (*make)(const TransportContext& context, const Options& options);

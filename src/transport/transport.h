@@ -68,6 +68,7 @@ struct Event {
   uint8_t nic = 0;     // where a rank has several
 };
 
+class NicAccess;    // memory/nic_access.h
 struct LocalReach;  // transport/emulated/local_reach.h
 
 // What a transport needs to be made. All ranks use the same options.
@@ -81,9 +82,15 @@ struct TransportContext {
   int32_t local = 0;           // number of this rank on its node: ranks of a node take devices in turn,
   // unless it is known where the ranks of this host are: then each takes those near it. In order of ranks.
   std::vector<RankPlace> host_ranks{};
-  size_t host_index = 0;  // of this rank in it
+  size_t host_index = 0;                          // of this rank in it
+  std::shared_ptr<const NicAccess> gpu_memory{};  // where the arena is in the memory of a GPU
   // For a transport that plays a network between ranks of one machine; null where there is no such way.
   std::shared_ptr<const LocalReach> local_reach{};
+};
+
+struct NicInfo {
+  std::string name;  // "mlx5_0:1"
+  double gbps = 0;   // its rate; 0: unknown
 };
 
 class Transport {
@@ -117,6 +124,8 @@ class Transport {
   virtual std::string describe_status(int32_t status) const = 0;
   // Of an event that is `failed`: the same, and where it failed.
   virtual std::string describe_failure(const Event& event) const { return describe_status(event.status); }
+  // What it sends through, where that is something.
+  virtual std::vector<NicInfo> nics() const { return {}; }
   // Processors near the device that it drives, where the proxy's thread belongs; empty: no matter.
   virtual std::vector<int> near_processors() const { return {}; }
   // Of the fault transport: how often each fault of its script has come so far. From any thread.

@@ -17,7 +17,10 @@ std::string obstacle(const TransportKind& kind, const Options& options, const Tr
   if (place.hosts > 1 && !kind.joins_hosts) {
     return fmt::format("it joins ranks of one host, and these are on {}", place.hosts);
   }
-  if (place.has_gpu_ranks && !kind.takes_gpu_memory) return "it moves host memory alone, and these are GPU ranks";
+  if (place.has_gpu_ranks && !kind.joins_hosts && !place.has_wire) {
+    return "between GPU ranks it needs a wire process: `tilewire run --virtual`, where they share a GPU";
+  }
+  if (place.has_gpu_ranks && kind.joins_hosts && !place.gpu_obstacle.empty()) return place.gpu_obstacle;
   return kind.why_unavailable(options);
 }
 

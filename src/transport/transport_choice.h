@@ -19,6 +19,8 @@ namespace tilewire {
 struct TransportPlace {
   size_t hosts = 1;
   bool has_gpu_ranks = false;
+  bool has_wire = false;       // a process that plays the network between GPU ranks of one host
+  std::string gpu_obstacle{};  // why network cards cannot reach this rank's GPU memory
 };
 
 // Why this rank cannot use each of transport_kinds(), "" where it can. Of kinds that options.transport rules out nothing

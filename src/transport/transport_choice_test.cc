@@ -58,10 +58,13 @@ TEST(TransportChoice, OneHostsNetworkIsNotForSeveralAndHostMemorysNotForGpus) {
   options.verbs_library = "libno-such-verbs.so.1";
   const size_t emulated = number_of("emulated"), rc = number_of("rc");
   EXPECT_EQ(transport_obstacles(options, {.hosts = 1})[emulated], "");
-  EXPECT_EQ(transport_obstacles(options, {.hosts = 1, .has_gpu_ranks = true})[emulated], "");
+  EXPECT_EQ(transport_obstacles(options, {.hosts = 1, .has_gpu_ranks = true, .has_wire = true})[emulated], "");
+  EXPECT_NE(transport_obstacles(options, {.hosts = 1, .has_gpu_ranks = true})[emulated].find("run --virtual"),
+            std::string::npos);
   EXPECT_EQ(transport_obstacles(options, {.hosts = 3})[emulated], "it joins ranks of one host, and these are on 3");
   EXPECT_NE(transport_obstacles(options, {.hosts = 3})[rc].find("libno-such-verbs.so.1"), std::string::npos);
-  EXPECT_NE(transport_obstacles(options, {.hosts = 3, .has_gpu_ranks = true})[rc].find("GPU ranks"), std::string::npos);
+  EXPECT_EQ(transport_obstacles(options, {.hosts = 3, .has_gpu_ranks = true, .gpu_obstacle = "no way to it"})[rc],
+            "no way to it");
 }
 
 TEST(TransportChoice, OptionsThatContradictEachOtherRuleTheirTransportOutAlone) {

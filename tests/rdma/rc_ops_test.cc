@@ -92,24 +92,6 @@ TYPED_TEST(OpsOverRc, EveryElementIsRightOverSeveralNicsOfEachRank) {
             "");
 }
 
-TYPED_TEST(OpsOverRc, ANicThatDiesInACallEndsItOnAllRanksByName) {
-  Options options = rc_test_options();
-  options.nics = 2;
-  options.rc_retries = 1;
-  options.deadline_s = 20;
-  std::optional<PortDown> down;
-  const auto outcomes = run_thread_cluster(
-      {2, 2}, options,
-      [&](Session& session) {
-        OpCalls<TypeParam> op(session);
-        run_good(op, session.rank());
-        if (session.rank() == Rank{3}) down.emplace(3);  // one of node 1
-        for (int i = 0; i < 100; ++i) run_good(op, session.rank());
-      },
-      [](Rank rank, Options& own) { own.rc_device = rank.value < 2 ? "rxe0,rxe2" : "rxe1,rxe3"; });
-  expect_everywhere(outcomes, ErrorKind::aborted, {"a request to rank", "NIC 2 of 2, rxe"});
-}
-
 TYPED_TEST(OpsOverRc, APathThatIsLostInACallEndsItOnAllRanksByName) {
   Options options = rc_test_options();
   options.rc_retries = 1;
@@ -127,6 +109,24 @@ TYPED_TEST(OpsOverRc, APathThatIsLostInACallEndsItOnAllRanksByName) {
       use_device_of_node);
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 15s);
   expect_everywhere(outcomes, ErrorKind::aborted, {"a request to rank", "transport = rc", "does not answer"});
+}
+
+TEST(RcNicsInACall, OneThatDiesEndsItOnAllRanksByName) {
+  Options options = rc_test_options();
+  options.nics = 2;
+  options.rc_retries = 1;
+  options.deadline_s = 20;
+  std::optional<PortDown> down;
+  const auto outcomes = run_thread_cluster(
+      {2, 2}, options,
+      [&](Session& session) {
+        OpCalls<ag_gemm::Op> op(session);
+        run_good(op, session.rank());
+        if (session.rank() == Rank{3}) down.emplace(3);  // one of node 1
+        for (int i = 0; i < 100; ++i) run_good(op, session.rank());
+      },
+      [](Rank rank, Options& own) { own.rc_device = rank.value < 2 ? "rxe0,rxe2" : "rxe1,rxe3"; });
+  expect_everywhere(outcomes, ErrorKind::aborted, {"a request to rank", "NIC 2 of 2, rxe"});
 }
 
 // Ranks as processes; rank 3 kills itself where it is to. 10: it was named.

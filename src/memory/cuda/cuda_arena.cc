@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/ids_format.h"
 #include "memory/cuda/cuda_device.h"
+#include "memory/cuda/cuda_nic_access.h"
 #include "memory/cuda/cuda_space.h"
 #include "memory/cuda/pinned_memory.h"
 
@@ -29,6 +30,10 @@ CudaArena::CudaArena(std::shared_ptr<const CudaDevice> device, const ArenaConfig
 }
 
 CudaArena::~CudaArena() { finish(); }
+
+std::shared_ptr<const NicAccess> CudaArena::nic_access() const {
+  return std::make_shared<const CudaNicAccess>(device_, *this);
+}
 
 std::byte* CudaArena::control_on_gpu() const { return control_page_ ? control_page_->on_gpu() : nullptr; }
 

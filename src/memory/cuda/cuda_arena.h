@@ -31,6 +31,7 @@ class CudaArena final : public Arena {
   ~CudaArena() override;
 
   bool is_host_accessible() const override { return false; }
+  std::shared_ptr<const NicAccess> nic_access() const override;
   // control() as kernels of this GPU reach it: what the host tells them and they tell the host.
   std::byte* control_on_gpu() const;
 

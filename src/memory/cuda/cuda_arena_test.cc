@@ -14,6 +14,7 @@
 
 #include "memory/arena_kinds.h"
 #include "memory/cuda/pinned_memory.h"
+#include "memory/nic_access.h"
 
 namespace tilewire {
 namespace {
@@ -266,6 +267,32 @@ TEST_F(CudaArenaTest, WithoutDmaBufsTheArenaWorksAndTheRefusalSaysWhy) {
                   {has_rdma ? "dma-buf: no" : "RDMA to mapped memory: no"}),
               ErrorKind::unavailable);
   }
+}
+
+TEST_F(CudaArenaTest, WhatCardsWriteIsWaitedForWhereTheGpuDoesNotOrderIt) {
+  for (const int order : {0, 100, 200}) {
+    FakeGpu::start({.nic_write_order = order});
+    const auto a = make_fake_cuda_arena(config_of(0));
+    const auto access = a->nic_access();
+    EXPECT_EQ(access->obstacle(), "");
+    EXPECT_EQ(access->needs_flush(), order == 0);
+    EXPECT_EQ(FakeGpu::nic_flushes(), 0);
+    std::thread([&] { access->flush(); }).join();  // which has no context of its own
+    EXPECT_EQ(FakeGpu::nic_flushes(), 1);
+    EXPECT_TRUE(access->dma_buf(a->ranges()[0]).is_open());
+    FakeGpu::fail_call(1, CUDA_ERROR_UNKNOWN);  // cuCtxPushCurrent
+    EXPECT_EQ(kind_of([&] { access->flush(); }), ErrorKind::internal);
+    FakeGpu::fail_call(2, CUDA_ERROR_UNKNOWN);
+    EXPECT_EQ(kind_of([&] { access->flush(); }, {"cuFlushGPUDirectRDMAWrites", "CUDA device 0"}), ErrorKind::internal);
+  }
+  EXPECT_EQ(FakeGpu::broken_rules(), 0);
+}
+
+TEST_F(CudaArenaTest, AGpuThatCardsCannotReachOrThatPromisesNothingSaysSo) {
+  FakeGpu::start({.nic_write_order = 0, .has_nic_flush = false});
+  EXPECT_NE(make_fake_cuda_arena(config_of(0))->nic_access()->obstacle().find("neither orders"), std::string::npos);
+  FakeGpu::start({.has_rdma = false});
+  EXPECT_NE(make_fake_cuda_arena(config_of(0))->nic_access()->obstacle().find("cannot reach"), std::string::npos);
 }
 
 TEST_F(CudaArenaTest, AnyThreadMayGrowAndCloseAndFindsItsContextAsItWas) {

@@ -117,6 +117,13 @@ void CudaDevice::find_id() {
   std::memcpy(id_.data(), &uuid, sizeof(uuid));
 }
 
+std::string CudaDevice::pci_address() const {
+  char text[32] = {};
+  check(driver_.device_pci_address(text, sizeof(text), device_),
+        {.name = "cuDeviceGetPCIBusId", .purpose = "ask where the GPU is", .where = device_text(ordinal_)});
+  return text;
+}
+
 void CudaDevice::check_reach(int other, const std::string& where) const {
   if (other == ordinal_) return;
   CUdevice other_device = 0;

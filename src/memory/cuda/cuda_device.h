@@ -29,6 +29,9 @@ class CudaDevice {
   const CudaDriver& driver() const { return driver_; }
   int ordinal() const { return ordinal_; }
   GpuId id() const { return id_; }
+  // "0000:3f:00.0"
+  std::string pci_address() const;
+  int attribute(CUdevice_attribute attribute) const;
   // Whether this process shares the GPU with others under MPS, so that kernels of several run at once.
   bool has_mps() const { return has_mps_; }
   // False in a forked child.
@@ -57,7 +60,6 @@ class CudaDevice {
 
  private:
   friend class CudaContext;
-  int attribute(CUdevice_attribute attribute) const;
   bool has(CUdevice_attribute which) const { return attribute(which) != 0; }
   void finish_stream(const std::string& purpose, int64_t bytes, const std::string& where) const;
   void check_can_share() const;

@@ -20,6 +20,7 @@ namespace tilewire {
   X(device_count, cuDeviceGetCount)                            \
   X(device_attribute, cuDeviceGetAttribute)                    \
   X(device_uuid, cuDeviceGetUuid)                              \
+  X(device_pci_address, cuDeviceGetPCIBusId)                   \
   X(can_access_peer, cuDeviceCanAccessPeer)                    \
   X(context_retain, cuDevicePrimaryCtxRetain)                  \
   X(context_release, cuDevicePrimaryCtxRelease)                \
@@ -42,6 +43,7 @@ namespace tilewire {
   X(import_handle, cuMemImportFromShareableHandle)             \
   X(memory_properties, cuMemGetAllocationPropertiesFromHandle) \
   X(address_range_handle, cuMemGetHandleForAddressRange)       \
+  X(flush_nic_writes, cuFlushGPUDirectRDMAWrites)              \
   X(stream_create, cuStreamCreate)                             \
   X(stream_destroy, cuStreamDestroy)                           \
   X(stream_synchronize, cuStreamSynchronize)                   \

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <bit>
+#include <cstdio>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -62,6 +63,7 @@ struct State {
   CUresult failure = CUDA_SUCCESS;
   std::string failed;
   int64_t broken_rules = 0;
+  int64_t nic_flushes = 0;
 };
 
 State& state() {
@@ -140,6 +142,8 @@ CUresult fake_device_attribute(int* value, CUdevice_attribute attribute, CUdevic
     case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: *value = s.config.has_descriptors; break;
     case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: *value = s.config.has_rdma; break;
     case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: *value = s.config.has_dma_buf; break;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING: *value = s.config.nic_write_order; break;
+    case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS: *value = s.config.has_nic_flush; break;
     case CU_DEVICE_ATTRIBUTE_MPS_ENABLED: *value = s.config.has_mps; break;
     default: return broken(s, CUDA_ERROR_INVALID_VALUE);
   }
@@ -149,6 +153,11 @@ CUresult fake_device_uuid(CUuuid* uuid, CUdevice device) {
   FAKE_CALL("cuDeviceGetUuid");
   *uuid = {};
   uuid->bytes[0] = static_cast<char>(device + 1);
+  return CUDA_SUCCESS;
+}
+CUresult fake_device_pci_address(char* text, int bytes, CUdevice device) {
+  FAKE_CALL("cuDeviceGetPCIBusId");
+  std::snprintf(text, static_cast<size_t>(bytes), "0000:%02X:00.0", 0x3a + static_cast<int>(device));
   return CUDA_SUCCESS;
 }
 CUresult fake_can_access_peer(int* can, CUdevice from, CUdevice to) {
@@ -358,6 +367,15 @@ CUresult fake_address_range_handle(void* fd, CUdeviceptr at, size_t bytes, CUmem
   return CUDA_SUCCESS;
 }
 
+CUresult fake_flush_nic_writes(CUflushGPUDirectRDMAWritesTarget target, CUflushGPUDirectRDMAWritesScope scope) {
+  FAKE_CALL("cuFlushGPUDirectRDMAWrites");
+  const bool is_known =
+      target == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX && scope == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER;
+  if (contexts_here == 0 || !is_known || !s.config.has_nic_flush) return broken(s, CUDA_ERROR_INVALID_VALUE);
+  ++s.nic_flushes;
+  return CUDA_SUCCESS;
+}
+
 CUresult fake_stream_create(CUstream* stream, unsigned int flags) {
   FAKE_CALL("cuStreamCreate");
   if (contexts_here == 0 || flags != CU_STREAM_NON_BLOCKING) return broken(s, CUDA_ERROR_INVALID_CONTEXT);
@@ -532,7 +550,7 @@ void FakeGpu::start(const FakeGpuConfig& config) {
   s.plain.clear();
   s.pinned.clear();
   s.registered.clear();
-  s.used_bytes = s.pushed = s.streams = s.events = s.broken_rules = s.calls_to_failure = 0;
+  s.used_bytes = s.pushed = s.streams = s.events = s.broken_rules = s.nic_flushes = s.calls_to_failure = 0;
   s.failed.clear();
   contexts_here = 0;
 }
@@ -561,6 +579,7 @@ void FakeGpu::fail_call(int64_t n, CUresult result) {
   s.failed.clear();
 }
 
+int64_t FakeGpu::nic_flushes() { return state().nic_flushes; }
 std::string FakeGpu::failed() { return state().failed; }
 int64_t FakeGpu::broken_rules() { return state().broken_rules; }
 

@@ -24,6 +24,8 @@ struct FakeGpuConfig {
   bool has_rdma = true;
   bool has_dma_buf = true;
   bool has_mps = true;
+  int nic_write_order = 100;  // 0: none, 100: for the owner, 200: for all devices
+  bool has_nic_flush = true;
 };
 
 // One a process, as the driver is. A process made by fork() gets CUDA_ERROR_NOT_INITIALIZED until it calls start().
@@ -43,6 +45,8 @@ class FakeGpu {
   static std::string failed();
   // A stream of which the driver says that a graph is captured on it.
   static CUstream captured_stream();
+  // How often what network cards have written was waited for.
+  static int64_t nic_flushes();
   // Calls that were refused because the process was forked, or that broke a rule of the driver.
   static int64_t broken_rules();
 };

@@ -6,6 +6,7 @@
 //   drop:peer=2,after=5        requests to rank 2, after the first 5 to it: never sent, never completed
 //   withhold:peer=2,after=5    the same, but sent: only the completions are kept back; all peers without peer
 //   fail:nth=3,status=7        the 3rd request (to peer=P, if given) is not sent and fails with that status
+//   tear:nth=3                 of the 3rd request with data (to peer=P, if given) half the bytes are sent, and it completes
 //   delay:us=5000,peer=2       requests without data are sent that much later; what must stay behind them waits too
 //   die:after=100              once 100 requests were taken: post or poll throws
 //   die:step=100               the 100th call of post or poll throws; how many polls there are is a matter of time
@@ -23,13 +24,13 @@
 
 namespace tilewire {
 
-enum class FaultKind : uint8_t { stall, full, drop, withhold, fail, delay, die };
+enum class FaultKind : uint8_t { stall, full, drop, withhold, fail, tear, delay, die };
 
 struct Fault {
   FaultKind kind = FaultKind::stall;
   std::optional<Rank> peer;  // nothing: any
   uint64_t after = 0;
-  uint64_t count = 0;                                // full: times; fail: nth; die: step
+  uint64_t count = 0;                                // full: times; fail, tear: nth; die: step
   int32_t status = 1;                                // fail
   std::optional<std::chrono::nanoseconds> duration;  // stall, delay
 };

@@ -160,6 +160,16 @@ TEST(Fault, NthRequestFailsWithItsStatus) {
   EXPECT_EQ(rig.transport->describe_status(12), "retries exceeded");
 }
 
+TEST(Fault, OfATornRequestHalfIsSentAndItCompletes) {
+  Rig rig("tear:nth=2");
+  std::vector<WriteRequest> requests(4, {.peer = Rank{1}, .bytes = 640});
+  requests[1].bytes = 0;  // has nothing to tear
+  ASSERT_EQ(rig.transport->post(requests), requests.size());
+  std::vector<uint64_t> bytes;
+  for (const WriteRequest& request : rig.manual->posted) bytes.push_back(request.bytes);
+  EXPECT_EQ(bytes, (std::vector<uint64_t>{640, 0, 320, 640}));
+}
+
 TEST(Fault, RequestThatTheNetworkRefusesIsCountedOnce) {
   Rig rig("fail:nth=2");
   rig.manual->room = 0;

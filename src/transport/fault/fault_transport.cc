@@ -50,6 +50,7 @@ class FaultTransport final : public Transport {
   std::string describe_failure(const Event& event) const override {
     return is_own(event.status) ? describe_status(event.status) : inner_->describe_failure(event);
   }
+  std::vector<NicInfo> nics() const override { return inner_->nics(); }
   std::vector<int> near_processors() const override { return inner_->near_processors(); }
   std::vector<uint64_t> faults_come() const override {
     std::vector<uint64_t> counts;
@@ -80,7 +81,7 @@ class FaultTransport final : public Transport {
   bool must_wait_behind_held(const WriteRequest& request) const;
   void send_held();
   // One request to the wrapped transport; false when that has no room.
-  bool send(const WriteRequest& request);
+  bool send(WriteRequest request);
   size_t filter(std::span<Event> events);
 
   std::unique_ptr<Transport> inner_;
@@ -163,7 +164,15 @@ bool FaultTransport::must_wait_behind_held(const WriteRequest& request) const {
          std::any_of(held_.begin(), held_.end(), [&](const Held& held) { return held.request.peer == request.peer; });
 }
 
-bool FaultTransport::send(const WriteRequest& request) { return inner_->post({&request, 1}) == 1; }
+bool FaultTransport::send(WriteRequest request) {
+  for (FaultState& state : states_) {
+    if (state.fault.kind != FaultKind::tear || request.bytes == 0 || !state.is_about(request.peer)) continue;
+    if (++state.matched != state.fault.count) continue;
+    note(state);
+    request.bytes /= 2;
+  }
+  return inner_->post({&request, 1}) == 1;
+}
 
 void FaultTransport::send_held() {
   const Clock::time_point now = Clock::now();

@@ -40,6 +40,7 @@ class StripedTransport final : public Transport {
   std::chrono::nanoseconds idle_hint() const override;
   std::string describe_status(int32_t status) const override { return nics_[0].transport->describe_status(status); }
   std::string describe_failure(const Event& event) const override;
+  std::vector<NicInfo> nics() const override;
   std::vector<int> near_processors() const override;
   void close() noexcept override {
     is_closed_ = true;
@@ -239,6 +240,12 @@ std::string StripedTransport::describe_failure(const Event& event) const {
   const std::string text = nic.transport->describe_failure(event);
   if (nics_.size() == 1) return text;
   return fmt::format("NIC {} of {}, {}: {}", event.nic + 1, nics_.size(), nic.name, text);
+}
+
+std::vector<NicInfo> StripedTransport::nics() const {
+  std::vector<NicInfo> infos;
+  for (const Nic& nic : nics_) infos.push_back({nic.name, nic.gbps});
+  return infos;
 }
 
 std::vector<int> StripedTransport::near_processors() const {

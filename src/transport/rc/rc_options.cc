@@ -33,6 +33,12 @@ RcOptions rc_options(const Options& options) {
   rc.rnr_retries = static_cast<uint8_t>(options.rc_rnr_retries);
   rc.relaxed_ordering = options.rc_relaxed_ordering != 0;
   rc.nics = static_cast<int32_t>(options.nics);
+  if (options.device == "cuda" && rc.signal != RcSignal::immediate) {
+    throw Error(ErrorKind::invalid_argument,
+                {.what = "words in GPU memory are not written by network cards, but by kernels that are told of them",
+                 .values = fmt::format("device = cuda, rc_signal = {}", to_string(rc.signal)),
+                 .advice = "set rc_signal=immediate"});
+  }
   if (rc.signal == RcSignal::ordered && (rc.channels > 1 || rc.nics > 1 || rc.relaxed_ordering)) {
     throw Error(ErrorKind::invalid_argument,
                 {.what = "words written behind their data need one NIC, one queue pair a peer and strict memory",

@@ -146,6 +146,27 @@ TEST_F(RcSetup, NothingIsLeftWhenAnyStepOfTheCreationFails) {
   }
 }
 
+TEST_F(RcSetup, WhicheverRegistrationOverTwoNicsFailsAllIsUndone) {
+  options_.nics = 2;
+  constexpr int kRanges = 5, kRegistrations = 2 * (1 + kRanges);
+  for (int number = 0; number <= kRegistrations; ++number) {
+    FakeDevice fresh;
+    fresh.ports = device_.ports;
+    fresh.refusals = {{"reg_mr", number}};
+    const Verbs verbs = fresh.table();
+    const TransportContext context{
+        .rank = Rank{0}, .ranks = 2, .peers = {Rank{1}}, .arena = arena_.data(), .arena_bytes = arena_.size()};
+    const Error error = error_of([&] {
+      const auto transport = make_rc_transport(context, options_, verbs);
+      for (uint64_t i = 0; i < kRanges; ++i) transport->register_arena(i * kPage, kPage);
+      EXPECT_EQ(number, kRegistrations) << "registration " << number << " of two NICs was not tried";
+      throw Error(ErrorKind::closed, {.what = "all went well"});
+    });
+    EXPECT_EQ(error.kind(), number < kRegistrations ? ErrorKind::resource : ErrorKind::closed) << error.what();
+    EXPECT_EQ(fresh.held, 0) << "registration " << number;
+  }
+}
+
 TEST_F(RcSetup, AFailedRegistrationNamesTheBytesAndTheLimitOnLockedMemory) {
   device_.refusals = {{"reg_mr", 2}};  // the first is the transport's own
   const auto transport = make();
@@ -154,6 +175,7 @@ TEST_F(RcSetup, AFailedRegistrationNamesTheBytesAndTheLimitOnLockedMemory) {
   EXPECT_EQ(error.kind(), ErrorKind::resource);
   EXPECT_SAYS(error, "12288 bytes: Cannot allocate memory");
   EXPECT_SAYS(error, "ulimit -l");
+  EXPECT_SAYS(error, "VmPin");
   EXPECT_SAYS(error, "rank 0");
 }
 

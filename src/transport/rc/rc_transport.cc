@@ -146,8 +146,13 @@ void RcTransport::make_queues() {
 
 void RcTransport::register_arena(uint64_t begin, uint64_t bytes) {
   if (bytes == 0) return;
-  const bool is_relaxed = options_.relaxed_ordering && begin >= context_.strict_bytes;
-  Mr memory = register_memory(verbs_, pd_.get(), context_.arena + begin, bytes, is_relaxed, where());
+  Mr memory = register_memory(verbs_, pd_.get(),
+                              {.begin = context_.arena + begin,
+                               .bytes = bytes,
+                               .is_relaxed = options_.relaxed_ordering && begin >= context_.strict_bytes,
+                               .gpu = context_.gpu_memory.get(),
+                               .offset = begin},
+                              where());
   ranges_.add(begin, bytes, context_.arena_bytes);
   const std::lock_guard lock(keys_mutex_);
   own_keys_.add({begin, begin + bytes, memory->lkey});

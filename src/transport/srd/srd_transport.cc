@@ -120,7 +120,9 @@ SrdQueue::Setup SrdTransport::setup_of(uint32_t send_entries, uint32_t receive_e
 
 void SrdTransport::register_arena(uint64_t begin, uint64_t bytes) {
   if (bytes == 0) return;
-  Mr memory = register_memory(*libraries_.verbs, pd_.get(), context_.arena + begin, bytes, false, where_);
+  Mr memory = register_memory(
+      *libraries_.verbs, pd_.get(),
+      {.begin = context_.arena + begin, .bytes = bytes, .gpu = context_.gpu_memory.get(), .offset = begin}, where_);
   ranges_.add(begin, bytes, context_.arena_bytes);
   const std::lock_guard lock(keys_mutex_);
   own_keys_.add({begin, begin + bytes, memory->lkey});

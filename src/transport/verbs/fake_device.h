@@ -49,6 +49,13 @@ class FakeDevice {
   std::vector<Refusal> refusals{};
   int held = 0;  // handles that are not freed
   std::vector<std::string> freed{};
+  struct DmaBuf {
+    uint64_t offset;
+    size_t bytes;
+    uint64_t io_address;
+    int access;
+  };
+  std::vector<DmaBuf> dma_bufs{};  // registered
   struct Posted {
     verbs::abi::SendWr wr;
     verbs::abi::Sge sge;  // zeros where it has none
@@ -159,6 +166,13 @@ inline verbs::Verbs FakeDevice::table() const {
     mr->addr = begin;
     mr->length = bytes;
     mr->handle = static_cast<uint32_t>(access);
+    mr->lkey = mr->rkey = self().keys_++;
+    return mr;
+  };
+  v.reg_dmabuf = [](abi::Pd*, uint64_t offset, size_t bytes, uint64_t io_address, int, int access) {
+    auto* mr = self().hand_out<abi::Mr>("reg_dmabuf");
+    if (mr == nullptr) return mr;
+    self().dma_bufs.push_back({offset, bytes, io_address, access});
     mr->lkey = mr->rkey = self().keys_++;
     return mr;
   };

@@ -8,12 +8,16 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <fstream>
 #include <span>
 
+#include "base/log.h"
 #include "base/unique_fd.h"
 
 namespace tilewire::verbs {
 namespace {
+
+constexpr uint64_t kHostPageBytes = 4096;
 
 std::string memlock_text() {
   rlimit limit{};
@@ -21,17 +25,84 @@ std::string memlock_text() {
   return fmt::format("{} bytes", limit.rlim_cur);
 }
 
+// What the process has locked so far: registered memory counts as pinned.
+std::string locked_text() {
+  std::ifstream file("/proc/self/status");
+  std::string text;
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("VmLck:", 0) != 0 && line.rfind("VmPin:", 0) != 0) continue;
+    std::replace(line.begin(), line.end(), '\t', ' ');
+    text += ", " + line;
+  }
+  return text;
+}
+
 [[noreturn]] void fail_registration(uint64_t bytes, int error, const std::string& where) {
   ErrorParts parts{.what = "memory could not be registered with the RDMA device",
                    .where = where,
                    .values = fmt::format("{} bytes: {}", bytes, errno_text(error))};
   if (error == ENOMEM || error == EAGAIN || error == EPERM) {
-    parts.limit = fmt::format("locked memory (ulimit -l): {}", memlock_text());
+    parts.limit = fmt::format("locked memory (ulimit -l): {}{}", memlock_text(), locked_text());
     parts.advice =
         "raise it (ulimit -l unlimited, LimitMEMLOCK=infinity, docker run --ulimit memlock=-1), or lower "
         "TILEWIRE_ARENA_INITIAL_BYTES";
   }
   throw Error(ErrorKind::resource, std::move(parts));
+}
+
+unsigned access_of(const MemoryPiece& piece) {
+  const unsigned access = abi::kAccessLocalWrite | abi::kAccessRemoteWrite;
+  return piece.is_relaxed ? access | abi::kAccessRelaxedOrdering : access;
+}
+
+abi::Mr* register_address(const Verbs& verbs, abi::Pd* pd, const MemoryPiece& piece) {
+  // Only the newer function drops the flag where the kernel does not know it.
+  if (piece.is_relaxed && verbs.reg_mr_optional != nullptr) {
+    return verbs.reg_mr_optional(pd, piece.begin, piece.bytes, reinterpret_cast<uint64_t>(piece.begin),
+                                 access_of(piece));
+  }
+  return verbs.reg_mr(pd, piece.begin, piece.bytes,
+                      static_cast<int>(access_of(piece) & ~unsigned{abi::kAccessRelaxedOrdering}));
+}
+
+// Null, and why: a dma-buf is of whole pages, the registration of the bytes asked for.
+abi::Mr* register_dma_buf(const Verbs& verbs, abi::Pd* pd, const MemoryPiece& piece, std::string& why) {
+  if (verbs.reg_dmabuf == nullptr) {
+    why = "libibverbs has no function ibv_reg_dmabuf_mr (rdma-core 34)";
+    return nullptr;
+  }
+  const uint64_t first = piece.offset / kHostPageBytes * kHostPageBytes;
+  const uint64_t end = (piece.offset + piece.bytes + kHostPageBytes - 1) / kHostPageBytes * kHostPageBytes;
+  try {
+    const UniqueFd fd =
+        piece.gpu->dma_buf({.begin_bytes = static_cast<int64_t>(first), .bytes = static_cast<int64_t>(end - first)});
+    abi::Mr* mr = verbs.reg_dmabuf(pd, piece.offset - first, piece.bytes, reinterpret_cast<uint64_t>(piece.begin),
+                                   fd.get(), static_cast<int>(access_of(piece)));
+    if (mr == nullptr) why = fmt::format("ibv_reg_dmabuf_mr: {}", errno_text(errno));
+    return mr;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::unavailable) throw;
+    why = error.what();
+    return nullptr;
+  }
+}
+
+Mr register_gpu_memory(const Verbs& verbs, abi::Pd* pd, const MemoryPiece& piece, const std::string& where) {
+  std::string why_no_dma_buf;
+  if (abi::Mr* mr = register_dma_buf(verbs, pd, piece, why_no_dma_buf)) return {verbs, mr};
+  if (abi::Mr* mr = register_address(verbs, pd, piece)) {
+    log_info("{}: GPU memory is registered by the peer-memory module; by dma-buf: {}", where, why_no_dma_buf);
+    return {verbs, mr};
+  }
+  throw Error(
+      ErrorKind::resource,
+      {.what = "GPU memory could not be registered with the RDMA device",
+       .where = where,
+       .values = fmt::format("{} bytes; by dma-buf: {}; by the peer-memory module: {}", piece.bytes, why_no_dma_buf,
+                             errno_text(errno)),
+       .limit = "one of the two is needed",
+       .advice = "use the open kernel modules of the NVIDIA driver on Linux 5.12 or newer with rdma-core 34, or "
+                 "load nvidia-peermem"});
 }
 
 }  // namespace
@@ -84,16 +155,10 @@ const MemoryKey* KeyTable::find(uint64_t offset) const {
   return offset < key.end ? &key : nullptr;
 }
 
-Mr register_memory(const Verbs& verbs, abi::Pd* pd, std::byte* begin, uint64_t bytes, bool relaxed,
-                   const std::string& where) {
-  const unsigned access = abi::kAccessLocalWrite | abi::kAccessRemoteWrite;
-  // Only the newer function drops the flag where the kernel does not know it.
-  abi::Mr* mr = relaxed && verbs.reg_mr_optional != nullptr
-                    ? verbs.reg_mr_optional(pd, begin, bytes, reinterpret_cast<uint64_t>(begin),
-                                            access | abi::kAccessRelaxedOrdering)
-                    : verbs.reg_mr(pd, begin, bytes, static_cast<int>(access));
-  if (mr == nullptr) fail_registration(bytes, errno, where);
-  return {verbs, mr};
+Mr register_memory(const Verbs& verbs, abi::Pd* pd, const MemoryPiece& piece, const std::string& where) {
+  if (piece.gpu != nullptr) return register_gpu_memory(verbs, pd, piece, where);
+  if (abi::Mr* mr = register_address(verbs, pd, piece)) return {verbs, mr};
+  fail_registration(piece.bytes, errno, where);
 }
 
 ScratchMemory::ScratchMemory(const Verbs& verbs, abi::Pd* pd, uint64_t bytes, const std::string& where) {
@@ -105,7 +170,7 @@ ScratchMemory::ScratchMemory(const Verbs& verbs, abi::Pd* pd, uint64_t bytes, co
                                       .advice = "raise the limits on open files and memory"});
   }
   memory_ = Mapping::share(fd.get(), static_cast<int64_t>(bytes), where, "queues");
-  mr_ = register_memory(verbs, pd, memory_.base(), bytes, false, where);
+  mr_ = register_memory(verbs, pd, {.begin = memory_.base(), .bytes = bytes}, where);
 }
 
 }  // namespace tilewire::verbs

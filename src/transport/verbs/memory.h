@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "memory/mapping.h"
+#include "memory/nic_access.h"
 #include "transport/bootstrap/byte_codec.h"
 #include "transport/snapshot_list.h"
 #include "transport/verbs/handles.h"
@@ -38,11 +39,19 @@ class KeyTable {
   SnapshotList<MemoryKey> keys_;  // sorted, apart
 };
 
-// Registers memory for RDMA writes from and into it. `relaxed`: its bytes may become visible in any order until a
-// completion of the receiver says that all are here. Throws Error(resource) with the bytes and the limit that is in the
-// way; `where` names rank and use.
-Mr register_memory(const Verbs& verbs, abi::Pd* pd, std::byte* begin, uint64_t bytes, bool relaxed,
-                   const std::string& where);
+struct MemoryPiece {
+  std::byte* begin = nullptr;
+  uint64_t bytes = 0;
+  bool is_relaxed =
+      false;  // bytes may become visible in any order until a completion of the receiver says all are here
+  const NicAccess* gpu = nullptr;  // of GPU memory
+  uint64_t offset = 0;             // of its first byte in the arena
+};
+
+// Registers memory for RDMA writes from and into it; GPU memory by a dma-buf or, where that fails, by its address, which
+// a peer-memory module has to know. Throws Error(resource) with the bytes and the limit that is in the way, for GPU memory
+// with what was wrong with either way; `where` names rank and use.
+Mr register_memory(const Verbs& verbs, abi::Pd* pd, const MemoryPiece& piece, const std::string& where);
 
 // Memory of the transport's own for credits, values and probes: shared, so that a fork leaves it where it is, zeroed and
 // registered.

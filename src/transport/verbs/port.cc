@@ -257,7 +257,8 @@ std::unique_ptr<Transport> make_on_ports(const Verbs& verbs, const PortWish& wis
         fmt::format("{}{} ({} Gbit/s, NUMA node {})", names.empty() ? "" : ", ", port.name, port.gbps, port.place.numa);
     const std::string name = port.name;
     std::vector<int> processors = wish.machine.processors_of(port.place.numa);
-    nics.push_back({make(std::move(port)), name, std::move(processors)});
+    const double gbps = port.gbps;
+    nics.push_back({make(std::move(port)), name, std::move(processors), gbps});
   }
   log_info("NICs of rank {}: {}", context.rank.value, names);
   return make_striped_transport(context, std::move(nics));

@@ -1,0 +1,29 @@
+// The link test: bandwidth and latency of every NIC between every two ranks, and whether messages are whole when they are
+// announced. It is how a user finds out what a network does before a job runs over it, and what a report of trouble
+// begins with.
+#pragma once
+
+#include <tilewire/options.h>
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+
+namespace tilewire {
+
+struct LinkTest {
+  double seconds = 1;           // of each measure of bandwidth, about
+  uint64_t messages = 1000000;  // checked from each rank to each other
+};
+
+struct LinkReport {
+  int32_t rank = 0;    // this process
+  std::string json{};  // the same on all ranks
+};
+
+// Collective: called by every rank of a job, as Communicator::init() is and with the same options; each rank counts as a
+// node, wherever it runs. Throws as Communicator::init() does, and
+// Error(peer_lost, aborted, deadline) when a rank or a path fails. CPU ranks alone.
+LinkReport run_link_test(Options options, const LinkTest& test, const std::atomic<bool>* is_cancelled = nullptr);
+
+}  // namespace tilewire

@@ -1,0 +1,227 @@
+// How much of what bare verbs carry the proxy carries, over soft-RoCE in the guest: chunks as commands through ring, proxy
+// and RC transport, beside a loop that does nothing but post writes with immediates of the same size, and receives.
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <thread>
+#include <vector>
+
+#include "base/bench_row.h"
+#include "guest_wire.h"
+#include "transport/proxy.h"
+#include "transport/rc/rc_port.h"
+#include "transport/rc/rc_transport.h"
+#include "transport/test_network.h"
+
+namespace tilewire {
+namespace {
+
+using namespace verbs;
+using Clock = std::chrono::steady_clock;
+
+constexpr int kDepth = 128;  // messages under way
+constexpr int kBatch = 16;   // of one post, the last one signalled
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+// One end of a bare connection.
+struct BareEnd {
+  BareEnd(const Verbs& table, const std::string& device, uint64_t bytes) : verbs(table), memory(bytes) {
+    RcOptions options;
+    options.device = device;
+    port = open_port(verbs, rc_port_wish(options), {});
+    pd = Pd(verbs, verbs.alloc_pd(port.context.get()));
+    cq = Cq(verbs, verbs.create_cq(port.context.get(), 4 * kDepth, nullptr, nullptr, 0));
+    mr = Mr(verbs, verbs.reg_mr(pd.get(), memory.data(), bytes, abi::kAccessLocalWrite | abi::kAccessRemoteWrite));
+    abi::QpInitAttr init{};
+    init.send_cq = init.recv_cq = cq.get();
+    init.qp_type = abi::kQpRc;
+    init.cap = {.max_send_wr = 2 * kDepth,
+                .max_recv_wr = 2 * kDepth,
+                .max_send_sge = 1,
+                .max_recv_sge = 1,
+                .max_inline_data = 0};
+    qp = Qp(verbs, verbs.create_qp(pd.get(), &init));
+    abi::QpAttr attr{};
+    attr.qp_state = abi::kQpInit;
+    attr.port_num = port.number;
+    attr.qp_access_flags = abi::kAccessLocalWrite | abi::kAccessRemoteWrite;
+    modify(attr, abi::kMaskState | abi::kMaskPkeyIndex | abi::kMaskPort | abi::kMaskAccessFlags);
+    post_receives(2 * kDepth);
+  }
+  void modify(abi::QpAttr& attr, int mask) {
+    if (verbs.modify_qp(qp.get(), &attr, mask) != 0) throw std::runtime_error("a bare queue pair cannot be connected");
+  }
+  void connect(const BareEnd& peer) {
+    abi::QpAttr attr{};
+    attr.qp_state = abi::kQpRtr;
+    attr.path_mtu = abi::kMtu4096;
+    attr.dest_qp_num = peer.qp->qp_num;
+    attr.max_dest_rd_atomic = 1;
+    attr.min_rnr_timer = 12;
+    attr.ah_attr.port_num = port.number;
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.grh.dgid = peer.port.gid.gid;
+    attr.ah_attr.grh.sgid_index = static_cast<uint8_t>(port.gid.index);
+    attr.ah_attr.grh.hop_limit = 64;
+    modify(attr, abi::kMaskState | abi::kMaskAv | abi::kMaskPathMtu | abi::kMaskDestQpn | abi::kMaskRqPsn |
+                     abi::kMaskMaxDestRdAtomic | abi::kMaskMinRnrTimer);
+    attr = {};
+    attr.qp_state = abi::kQpRts;
+    attr.timeout = 17;
+    attr.retry_cnt = attr.rnr_retry = 6;
+    attr.max_rd_atomic = 1;
+    modify(attr, abi::kMaskState | abi::kMaskTimeout | abi::kMaskRetryCnt | abi::kMaskRnrRetry | abi::kMaskSqPsn |
+                     abi::kMaskMaxRdAtomic);
+  }
+  void post_receives(int count) {
+    std::array<abi::RecvWr, 2 * kDepth> chain{};
+    for (int i = 0; i + 1 < count; ++i) chain[i].next = &chain[i + 1];
+    abi::RecvWr* bad = nullptr;
+    if (verbs.post_recv(qp.get(), chain.data(), &bad) != 0) throw std::runtime_error("no bare receives");
+  }
+  void post_writes(const BareEnd& to, uint64_t first, int count, uint64_t bytes) {
+    std::array<abi::SendWr, kBatch> chain{};
+    std::array<abi::Sge, kBatch> sges{};
+    for (int i = 0; i < count; ++i) {
+      const uint64_t at = (first + static_cast<uint64_t>(i)) * bytes % (memory.size() - bytes + 1) / bytes * bytes;
+      sges[i] = {reinterpret_cast<uint64_t>(memory.data()) + at, static_cast<uint32_t>(bytes), mr->lkey};
+      chain[i].wr_id = static_cast<uint64_t>(count);
+      chain[i].opcode = abi::kWrRdmaWriteWithImm;
+      chain[i].sg_list = &sges[i];
+      chain[i].num_sge = 1;
+      chain[i].remote_addr = reinterpret_cast<uint64_t>(to.memory.data()) + at;
+      chain[i].rkey = to.mr->rkey;
+      if (i + 1 < count) chain[i].next = &chain[i + 1];
+    }
+    chain[count - 1].send_flags = abi::kSendSignaled;
+    abi::SendWr* bad = nullptr;
+    if (verbs.post_send(qp.get(), chain.data(), &bad) != 0) throw std::runtime_error("no bare post");
+  }
+  // Messages that are done since the last look: of the chains that have completed, or those that have come.
+  int take() {
+    std::array<abi::Wc, 32> done;
+    const int count = verbs.poll_cq(cq.get(), static_cast<int>(done.size()), done.data());
+    int messages = 0, receives = 0;
+    for (int i = 0; i < count; ++i) {
+      if (done[i].status != abi::kWcSuccess) throw std::runtime_error("a bare write failed");
+      receives += done[i].wr_id == 0 ? 1 : 0;
+      messages += done[i].wr_id == 0 ? 1 : static_cast<int>(done[i].wr_id);
+    }
+    if (receives > 0) post_receives(receives);
+    return messages;
+  }
+
+  const Verbs& verbs;
+  std::vector<std::byte> memory;
+  Port port;
+  Pd pd;
+  Cq cq;
+  Mr mr;
+  Qp qp;
+};
+
+constexpr uint64_t kMemory = 4 << 20;
+
+// Messages a second of the bare loop.
+class BareLoop {
+ public:
+  BareLoop() { from_.connect(to_), to_.connect(from_); }
+  double rate(int messages, uint64_t bytes) {
+    const auto begin = Clock::now();
+    int posted = 0, completed = 0, arrived = 0;
+    while (completed < messages || arrived < messages) {
+      const int room = std::min(kDepth - (posted - std::min(completed, arrived)), messages - posted);
+      if (room >= kBatch || (room > 0 && room == messages - posted)) {
+        const int count = std::min(room, kBatch);
+        from_.post_writes(to_, static_cast<uint64_t>(posted), count, bytes);
+        posted += count;
+      }
+      completed += from_.take();
+      arrived += to_.take();
+    }
+    return messages / seconds_since(begin);
+  }
+
+ private:
+  const Verbs& verbs_ = load_verbs("libibverbs.so.1");
+  BareEnd from_{verbs_, guest_device(0), kMemory}, to_{verbs_, guest_device(1), kMemory};
+};
+
+// The same of commands through the proxies of two ranks.
+class ProxyPair {
+ public:
+  ProxyPair()
+      : net_(2, [](const TransportContext& context) {
+          RcOptions options;
+          options.device = guest_device(context.rank.value);
+          return make_rc_transport(context, options, load_verbs(options.library));
+        }) {
+    for (int32_t r = 0; r < 2; ++r) {
+      sinks_[r] = std::make_unique<WordSink>(net_.arena(r), net_.layout());
+      proxies_[r] = std::make_unique<Proxy>(ProxyConfig{.rank = Rank{r},
+                                                        .layout = net_.layout(),
+                                                        .control_page = net_.arena(r),
+                                                        .half_bytes = kMemory,
+                                                        .peers = {Rank{1 - r}},
+                                                        .rings = {rings_[r].memory()},
+                                                        .arrivals = sinks_[r].get()},
+                                            net_.transport(r), ProxyOptions{});
+    }
+  }
+  ~ProxyPair() {
+    for (const auto& proxy : proxies_) proxy->stop();
+  }
+  double rate(int messages, uint64_t bytes) {
+    const uint64_t done = proxies_[0]->totals().completions + static_cast<uint64_t>(messages);
+    const auto units = static_cast<uint32_t>(bytes / kWireUnitBytes);
+    const auto begin = Clock::now();
+    for (int i = 0; i < messages; ++i) {
+      const uint64_t at = static_cast<uint64_t>(i) * bytes % (kMemory - bytes + 1) / bytes * units;
+      const Command chunk{.peer = Rank{1}, .word = 9, .units = units, .src_unit = at, .dst_unit = at};
+      while (!producer_.try_post(chunk)) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    while (proxies_[0]->totals().completions < done) std::this_thread::sleep_for(std::chrono::microseconds(200));
+    return messages / seconds_since(begin);
+  }
+
+ private:
+  TestNetwork net_;
+  std::array<CommandRing, 2> rings_{CommandRing(256), CommandRing(256)};
+  CommandProducer producer_{rings_[0].memory()};
+  std::array<std::unique_ptr<WordSink>, 2> sinks_;
+  std::array<std::unique_ptr<Proxy>, 2> proxies_;
+};
+
+double median(std::vector<double> values) {
+  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
+
+void BM_ProxyOverSoftRoce(benchmark::State& state) {
+  const auto bytes = static_cast<uint64_t>(state.range(0));
+  const int messages = static_cast<int>((uint64_t{32} << 20) / std::max<uint64_t>(bytes, 8192));
+  BenchRow row(state, 2);
+  ProxyPair ours;
+  BareLoop bare;
+  std::vector<double> ours_rates, bare_rates;
+  for (auto _ : state) {
+    bare_rates.push_back(bare.rate(messages, bytes));
+    ours_rates.push_back(ours.rate(messages, bytes));
+    state.SetIterationTime(messages / ours_rates.back());
+  }
+  const double mega = static_cast<double>(bytes) / 1e6;
+  row.report({.ours = median(ours_rates) * mega,
+              .baseline = median(bare_rates) * mega,
+              .baseline_name = "bare ibv_post_send loop",
+              .unit = "MB/s",
+              .goal = ">= 0.9 of the bare loop",
+              .meets_goal = median(ours_rates) >= 0.9 * median(bare_rates),
+              .note = "soft-RoCE in an emulated guest"});
+}
+BENCHMARK(BM_ProxyOverSoftRoce)->ArgName("bytes")->Arg(4096)->Arg(65536)->Arg(1 << 20)->UseManualTime()->Iterations(9);
+
+}  // namespace
+}  // namespace tilewire
