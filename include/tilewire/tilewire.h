@@ -10,6 +10,7 @@
 #include <tilewire/gemm_reduce_scatter.h>
 #include <tilewire/link_test.h>
 #include <tilewire/matrix.h>
+#include <tilewire/moe_dispatch_gemm.h>
 #include <tilewire/op_handle.h>
 #include <tilewire/options.h>
 #include <tilewire/plan_query.h>

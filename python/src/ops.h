@@ -10,4 +10,6 @@
   /* matmul_all_reduce */       \
   OP(all_reduce)                \
   /* ring_attention */          \
-  OP(ring_attention)
+  OP(ring_attention)            \
+  /* moe_dispatch_matmul */     \
+  OP(moe_dispatch)

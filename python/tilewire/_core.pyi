@@ -345,3 +345,56 @@ def ring_attention(
 ) -> CallReport: ...
 def plan_ring_attention(query: RingAttentionQuery) -> PlanAnswer: ...
 def zigzag_rows(total: int, ranks: int) -> list[int]: ...
+
+# --- python/src/moe_dispatch.cc
+
+class MoeDispatchGemmArguments:
+    x: Matrix
+    w1: Sequence[Matrix]
+    cols: int
+    experts: Sequence[int]
+    out_dtype: str
+    max_tokens: int | None
+    max_source_tokens: int | None
+    plan_json: str
+    def __init__(self) -> None: ...
+    def use_ids(self, address: int, shape: tuple[int, int], strides: tuple[int, int], is_64_bit: bool, /) -> None: ...
+
+class MoeDispatchGemmShape:
+    experts: Sequence[int]
+    h: int
+    cols: int
+    k: int
+    max_tokens: int
+    max_source_tokens: int | None
+    tokens: int
+    dtype: str
+    out_dtype: str
+    plan_json: str
+    def __init__(self) -> None: ...
+
+class MoeDispatchGemmQuery(MachineQuery):
+    shape: MoeDispatchGemmShape
+    def __init__(self) -> None: ...
+
+class MoeDispatchGemm:
+    def __init__(self, comm: Communicator, shape: MoeDispatchGemmShape) -> None: ...
+    def __call__(
+        self,
+        arguments: MoeDispatchGemmArguments,
+        make_results: Callable[[int], tuple[Matrix, int, int]],
+        stream: int | None = None,
+        results: tuple[Matrix, int, int] | None = None,
+    ) -> CallReport: ...
+    @property
+    def plan_json(self) -> str: ...
+    def explain(self) -> str: ...
+
+def moe_dispatch_matmul(
+    comm: Communicator,
+    arguments: MoeDispatchGemmArguments,
+    make_results: Callable[[int], tuple[Matrix, int, int]],
+    stream: int | None = None,
+    results: tuple[Matrix, int, int] | None = None,
+) -> CallReport: ...
+def plan_moe_dispatch_matmul(query: MoeDispatchGemmQuery) -> PlanAnswer: ...

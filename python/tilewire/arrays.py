@@ -79,18 +79,52 @@ def as_numpy(x: Any, name: str) -> Array:
 
 def _of_dimensions(x: Any, name: str, ndim: int) -> Array:
     array = as_numpy(x, name)
+    _check_dimensions(array, name, ndim)
+    return array
+
+
+def _check_dimensions(array: Array, name: str, ndim: int) -> None:
     if array.ndim != ndim:
         raise InvalidArgument(
             f"{name} has the wrong number of dimensions",
             values=f"{name} has shape {list(array.shape)}",
             limit=f"must have {ndim}",
         )
-    return array
 
 
 def as_input(x: Any, name: str, ndim: int = 2) -> Array:
     """`as_numpy` for what is read: `ndim` dimensions; copied where elements do not lie at multiples of their size."""
     array = _of_dimensions(x, name, ndim)
+    return array if _is_aligned(array) else np.array(array, order="C", copy=True)
+
+
+def as_whole_numbers(x: Any, name: str, ndim: int = 2) -> Array:
+    """A numpy array over the memory of x, which is read: int32 or int64, any strides; copied where elements do not lie
+    at multiples of their size. Of numpy, of torch on the CPU, or of anything with `__dlpack__`."""
+    if is_torch(x):
+        if x.device.type != "cpu":
+            raise _wrong_device(name, x.device)
+        array: Array = x.numpy()
+    elif isinstance(x, np.ndarray):
+        array = x
+    elif hasattr(x, "__dlpack__"):
+        try:
+            array = np.from_dlpack(x)
+        except Exception as error:  # of a user's class
+            raise _no_dlpack(name, error) from error
+    else:
+        raise InvalidArgument(
+            f"{name} is no array",
+            values=f"{name} is a {type(x).__name__}",
+            limit="must be a numpy array, a torch tensor or an object with __dlpack__",
+        )
+    if array.dtype not in (np.dtype(np.int32), np.dtype(np.int64)) or not array.dtype.isnative:
+        raise InvalidArgument(
+            f"{name} has a dtype that is not supported",
+            values=f"{name} is {array.dtype}",
+            limit="must be int32 or int64",
+        )
+    _check_dimensions(array, name, ndim)
     return array if _is_aligned(array) else np.array(array, order="C", copy=True)
 
 

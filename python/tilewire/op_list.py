@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tilewire.all_gather import AllGatherMatmul, all_gather_matmul, plan_all_gather_matmul  # noqa: F401
     from tilewire.all_reduce import MatmulAllReduce, matmul_all_reduce, plan_matmul_all_reduce  # noqa: F401
     from tilewire.attention import RingAttention, plan_ring_attention, ring_attention  # noqa: F401
+    from tilewire.moe_dispatch import MoeDispatchMatmul, moe_dispatch_matmul, plan_moe_dispatch_matmul  # noqa: F401
     from tilewire.reduce_scatter import MatmulReduceScatter, matmul_reduce_scatter, plan_matmul_reduce_scatter  # noqa: F401
 
 
@@ -51,4 +52,5 @@ OPS = [
     Op("matmul_reduce_scatter", "tilewire.reduce_scatter"),
     Op("matmul_all_reduce", "tilewire.all_reduce", network_ends=("send", "forward")),
     Op("ring_attention", "tilewire.attention", network_ends=("send", "forward")),
+    Op("moe_dispatch_matmul", "tilewire.moe_dispatch"),
 ]

@@ -31,6 +31,13 @@ PLAN_WORDS = (
         "head after head", "the keys of all ranks for one head, then for the next: the first item waits for one head"
     ),
     PlanWord("source after source", "the keys of all heads of one rank, then of the next: memory for ranks, not heads"),
+    PlanWord("dispatch, then multiply", "not fused: all rows of a round are here before its first tile is begun"),
+    PlanWord("rounds of N tokens a rank", "what moves together: there is memory for wherever these tokens may go"),
+    PlanWord("room for N round(s)", "rounds that have memory at a time: the next one waits until one is multiplied"),
+    PlanWord("chunks of N tokens", "what goes to another node at once: so many tokens, each with its experts"),
+    PlanWord("N piece(s) of experts", "a rank's experts in so many parts: each is begun when its rows are there"),
+    PlanWord("rows of the own node first", "they are multiplied apart from those of other nodes, which come later"),
+    PlanWord("rows of all nodes together", "an expert's rows are multiplied together, when the last of them is there"),
     PlanWord("two shots", "each chunk is summed at its owner, which then sends the result to all: fewer bytes"),
     PlanWord("one shot", "every rank of a node adds up everything by itself: fewer steps"),
     PlanWord("chunks of N rows", "what is sent at once: so many whole rows of one rank's shard"),

@@ -89,6 +89,8 @@ class OpSimulation {
       add_rank(call, kept->models.emplace_back(schedule, choice, problem));
     }
   }
+  // What schedules of its calls point to beside their own tables: it lives as long as this.
+  void keep(std::shared_ptr<void> what) { kept_.push_back(std::move(what)); }
   int32_t ranks() const { return program_.ranks(); }
   SimProgram& program() { return program_; }
   const SimProgram& program() const { return program_; }

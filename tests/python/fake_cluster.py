@@ -13,6 +13,7 @@ import numpy as np
 
 from tilewire.demo_cases import CallStats
 from tilewire.linear import Array, local_matmul
+from tilewire.moe_dispatch import Dispatched, DispatchHandle
 
 DEADLINE_S = 60.0
 Tamper = Callable[[int, list[Array]], list[Array]]
@@ -147,6 +148,34 @@ class FakeComm:
             all_of = self.cluster.exchange(self.rank, np.asarray(positions[which]))
         begin = sum(counts[: self.rank])
         return slice(begin, begin + counts[self.rank]), np.concatenate(all_of)
+
+    def moe_dispatch_matmul(
+        self,
+        x: Array,
+        topk_ids: Array,
+        w1: Array,
+        *,
+        experts: list[int],
+        max_tokens: int | None = None,
+        max_source_tokens: int | None = None,
+        out_dtype: Any = None,
+        plan: Any = None,
+    ) -> Dispatched:
+        tokens, ids = self.cluster.exchange(self.rank, x), self.cluster.exchange(self.rank, topk_ids)
+        if self.cluster.tamper:
+            tokens = self.cluster.tamper(self.rank, [one.copy() for one in tokens])
+        rows, origins, offsets = [], [], [0]
+        for expert, weight in zip([e for e, owner in enumerate(experts) if owner == self.rank], w1, strict=True):
+            for source, (shard, chosen) in enumerate(zip(tokens, ids, strict=True)):
+                for token, slot in np.argwhere(chosen == expert):
+                    rows.append(shard[token : token + 1].astype(np.float32) @ weight.astype(np.float32))
+                    origins.append([source, token, slot])
+            offsets.append(len(rows))
+        behind = 0 if max_tokens is None else max_tokens - len(rows)
+        y = np.concatenate([*rows, np.zeros((behind, w1.shape[2]))]).astype(out_dtype or x.dtype)
+        places = np.array(origins + [[-1, -1, -1]] * behind, np.int32).reshape(-1, 3)
+        self.cluster.stats[self.rank] = CallStats(bytes_by_link={"copy": 0, "node": y.nbytes, "network": 0}, events=[])
+        return Dispatched(y, np.array(offsets), DispatchHandle(places))
 
     def _sum(self, a: Array, b: Array, wire_dtype: Any) -> Array:
         """Of all ranks' products, as fp32."""

@@ -17,7 +17,9 @@ from tilewire.plan_words import PLAN_WORDS, explained, glossary_rows, unexplaine
 from tilewire.plans import machines
 
 GLOSSARY = Path(__file__).parents[2] / "docs" / "glossary.md"
-LOST = re.compile(r"  (.+): (predicted|first and last|with K|with 8|communication alone|given).*")
+LOST = re.compile(r"  (.+): (predicted|first and last|with [KI] = |with 8|communication alone|given).*")
+# What no call has thousands of: heads and what they have of columns; experts, and those of a token.
+FEW = {"ring_attention": {"heads": 8, "d": 64}, "moe_dispatch_matmul": {"e": 32, "k": 4}}
 
 
 def plans_of(op: Op, machine: str) -> list[str]:
@@ -26,7 +28,8 @@ def plans_of(op: Op, machine: str) -> list[str]:
     found = []
     for size in (64, 4096):
         for nodes in ([1], [2, 2], [1, 1, 1]):
-            sizes: dict[str, Any] = {name: {"heads": 8, "d": 64}.get(name, size) for name in module.PLAN_SHAPE}
+            sizes: dict[str, Any] = dict.fromkeys(module.PLAN_SHAPE, size)
+            sizes |= {name: few for name, few in FEW.get(op.name, {}).items() if name in sizes}
             try:
                 found.append(getattr(module, op.plan_name)(**sizes, nodes=nodes, machine=machine).explanation)
             except Error as error:

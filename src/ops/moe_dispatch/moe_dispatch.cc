@@ -1,0 +1,104 @@
+#include "ops/moe_dispatch/moe_dispatch.h"
+
+#include <fmt/format.h>
+#include <tilewire/error.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ops/moe_dispatch/arguments_check.h"
+
+namespace tilewire::moe_dispatch {
+namespace {
+
+int64_t most_of(const std::vector<int64_t>& counts) {
+  return counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
+}
+
+void refuse_overflow(const Routing& routing) {
+  throw Error(ErrorKind::resource,
+              {.what = "a rank gets more rows than max_tokens",
+               .where = kCallName,
+               .values = fmt::format("rank {} gets {} rows", routing.overflow_rank.value, routing.overflow_rows),
+               .limit = fmt::format("max_tokens = {}", routing.most_rows),
+               .advice = "raise max_tokens on all ranks, or leave it out; nothing was moved, the "
+                         "result is NaN and the communicator can be used"});
+}
+
+}  // namespace
+
+void Op::check(const Arguments& arguments, Session& session) {
+  check_arguments(arguments, session.rank(), session.topology().ranks);
+}
+
+Problem Op::make_problem(const Arguments& args, Session& session, CountExchange&) {
+  Problem p{.rank_of_expert = placement(args, session.topology().ranks),
+            .h = args.x.cols,
+            .top_k = args.routes.top_k,
+            .dtype = args.x.dtype,
+            .counts_only = args.counts_only,
+            .cols = args.cols,
+            .out_dtype = args.out_dtype};
+  if (args.counted) {
+    p.most_rows = rounded_size(most_of(args.counted->rows));
+    p.result_rows = args.counted->rows[static_cast<size_t>(session.rank().value)];
+    p.most_tokens = p.planned_tokens = rounded_size(most_of(args.counted->tokens));
+  } else if (args.max_tokens) {
+    p = limited_problem(std::move(p), *args.max_tokens, args.max_source_tokens);
+  }
+  p.validate();
+  return p;
+}
+
+HostOperands Op::make_operands(const Arguments& arguments, const Problem& problem, Rank) {
+  return moe_dispatch::make_operands(arguments, problem);
+}
+
+Schedule Op::make_schedule(const Tables& tables, Epoch epoch, const Arguments& arguments, Session&) {
+  Schedule schedule = tables.schedule(epoch);
+  schedule.tokens = arguments.x.rows;
+  return schedule;
+}
+
+Call::Program Op::program(const Schedule& schedule, const Plan& plan, const Operands& operands,
+                          const Arguments& arguments) {
+  return host_program(schedule, plan.choice.cursors, operands, arguments.stand_in ? &arguments.stand_in : nullptr);
+}
+
+// Rows and records that were written, by whose memory they were written into; the network counts what the proxy was
+// given.
+CallReport Op::report(const Schedule& s) {
+  if (!s.counts_only && s.routing->overflow_rank.value >= 0) refuse_overflow(*s.routing);
+  CallReport report;
+  const int64_t row_bytes = s.buffers.row_pitch;
+  const auto rows_of = [&](Rank source, Rank to, int32_t round, int32_t piece) {
+    const int32_t local = s.topology().local(to).value, position = s.position_of[source.value];
+    return s.routing->piece_rows[((int64_t{round} * s.width() + local) * s.pieces + piece) * s.ranks() + position];
+  };
+  report.node_bytes += (s.width() - 1) * s.record_bytes(s.rounds_of_tokens(s.tokens));
+  PushWork push;
+  for (PushRole role(s); role.next(push);) {
+    if (push.is_gate) continue;
+    const int64_t bytes = rows_of(s.me(), push.to, push.round, push.piece) * row_bytes;
+    (push.to == s.me() ? report.copy_bytes : report.node_bytes) += bytes;
+  }
+  if (!s.frame.has_network()) return report;
+  PackWork pack;
+  for (PackRole role(s); role.next(pack);) report.copy_bytes += pack.tokens.rows() * s.buffers.token_pitch;
+  ForwardWork forward;
+  for (ForwardRole role(s); role.next(forward);) {
+    if (!forward.is_last) continue;
+    for (int32_t local = 0; local < s.width(); ++local) {
+      for (int32_t piece = 0; piece < s.pieces; ++piece) {
+        const Rank to = s.local(local);
+        const int64_t bytes = rows_of(forward.source, to, forward.round, piece) * row_bytes;
+        (to == s.me() ? report.copy_bytes : report.node_bytes) += bytes;
+      }
+    }
+  }
+  SendWork send;
+  for (SendRole role(s); role.next(send);) report.network_bytes += int64_t{send.command.units} * kWireUnitBytes;
+  return report;
+}
+
+}  // namespace tilewire::moe_dispatch

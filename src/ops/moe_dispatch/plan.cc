@@ -1,0 +1,248 @@
+#include "ops/moe_dispatch/plan.h"
+
+#include <fmt/format.h>
+#include <tilewire/error.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/bytes.h"
+#include "ops/moe_dispatch/model.h"
+#include "planning/op_simulation.h"
+#include "planning/planner.h"
+
+namespace tilewire::moe_dispatch {
+namespace {
+
+constexpr int32_t kTriedBlocks = 4;
+constexpr int64_t kLeastBlock = 16;
+constexpr int64_t kChunkBytes = 128 << 10;  // of a command, as near as whole tokens come
+// Shared parts are priced with tiles that are each rank's own to choose, large ones: they are walked fast.
+constexpr int32_t kPricedTileRows = 256, kPricedTileCols = 2048, kPricedWorkers = 8;
+constexpr int64_t kPricedCols = 2048;
+
+int64_t chunks_of_block(const PlanChoice& c) { return div_up(c.block_tokens, c.chunk_tokens); }
+
+// See planning/planner.h.
+class Planner {
+ public:
+  using Problem = moe_dispatch::Problem;
+  using Choice = PlanChoice;
+  static constexpr const char* kName = kCallName;
+  static constexpr const char* kSharedCost = "with I = 2048";
+  static constexpr const char* kSharedAdvice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks";
+
+  Planner(const Problem& problem, const PlanContext& context) : p_(problem), x_(context) {
+    p_.validate();
+    for (size_t e = 0; e < p_.rank_of_expert.size(); ++e) {
+      if (p_.rank_of_expert[e] >= 0 && p_.rank_of_expert[e] < x_.topology.ranks) continue;
+      throw Error(ErrorKind::invalid_argument,
+                  {.what = "an expert is on no rank",
+                   .where = kName,
+                   .values = fmt::format("experts[{}] = {}", e, p_.rank_of_expert[e]),
+                   .limit = fmt::format("0 to {}, for {} ranks", x_.topology.ranks - 1, x_.topology.ranks)});
+    }
+  }
+
+  const Problem& problem() const { return p_; }
+  const PlanContext& context() const { return x_; }
+  int64_t half_bytes(const PlanChoice& c) const { return buffers_of(p_, c, x_).end(); }
+  std::string reason_against(const PlanChoice& c) const {
+    std::string reason = reason_against_shared(c);
+    if (!reason.empty()) return reason;
+    const int64_t words = int64_t{x_.topology.ranks} * x_.arena.flags.max_chunks;
+    const int64_t rounds = most_rounds(p_, c, x_);
+    if (rounds * c.workers > words) {
+      return fmt::format("{} rounds of {} workers need more than {} words", rounds, c.workers, words);
+    }
+    return "";
+  }
+
+  // All tokens in one round, in two, in four, ...: the first few of them that there is memory for, as each takes long to
+  // price; the smaller the rounds the earlier the first rows come, the larger the fewer times a weight is read.
+  std::vector<PlanChoice> shared_candidates() const {
+    const int64_t tokens = std::max<int64_t>(1, p_.planned_tokens);
+    std::vector<PlanChoice> choices;
+    int32_t fitting = 0;
+    for (int64_t rounds = 1; fitting < kTriedBlocks; rounds *= 2) {
+      PlanChoice choice{.block_tokens = div_up(tokens, rounds), .window = rounds == 1 ? 1 : 2, .cursors = {}};
+      choice.chunk_tokens = chunk_tokens(choice.block_tokens);
+      fitting += reason_against_reserve(half_bytes(choice), x_).empty() ? 1 : 0;
+      for (const auto& [local_first, pieces] : {std::pair{true, 1}, {false, 1}, {false, 4}}) {
+        choice.local_first = local_first;
+        choice.pieces = pieces;
+        if (!local_first || x_.topology.nodes > 1) choices.push_back(choice);
+      }
+      if (choice.block_tokens <= kLeastBlock || p_.counts_only) break;
+    }
+    return choices;
+  }
+  // By agreed values alone.
+  double shared_cost_s(const PlanChoice& c) const {
+    if (p_.counts_only) return 0;
+    PlanChoice choice = c;
+    choice.tile_rows = kPricedTileRows;
+    choice.tile_cols = kPricedTileCols;
+    choice.workers = kPricedWorkers;
+    Problem problem = p_;
+    problem.cols = kPricedCols;
+    problem.out_dtype = DataType::bf16;
+    return walked_s(problem, choice);
+  }
+
+  std::vector<PlanChoice> candidates(const PlanChoice& shared) const {
+    PlanChoice choice = shared;
+    choice.workers = x_.workers;
+    std::vector<PlanChoice> choices;
+    for (const int32_t rows : {128, 32}) {
+      choice.tile_rows = rows;
+      choices.push_back(choice);
+      if (p_.counts_only) return choices;
+    }
+    choice.tile_rows = 128;
+    choice.is_fused = false;
+    choices.push_back(choice);
+    return choices;
+  }
+  // Communication alone: a call whose weights have no columns.
+  Cost predict(const PlanChoice& choice) const {
+    if (p_.counts_only) return {};
+    const double compute_s = longest_product_s(choice), total_s = std::max(compute_s, walked_s(p_, choice));
+    Problem bare = p_;
+    bare.cols = 0;
+    return {.compute_s = compute_s, .communication_s = std::min(walked_s(bare, choice), total_s), .total_s = total_s};
+  }
+
+ private:
+  // More tokens a command where there are not words for so many.
+  int64_t chunk_tokens(int64_t block) const {
+    const int64_t pitch = buffers_of(p_, PlanChoice{.cursors = {}}, x_).token_pitch;
+    int64_t chunk = std::clamp<int64_t>(kChunkBytes / std::max<int64_t>(1, pitch), 1, block);
+    while (chunk < block && div_up(p_.most_tokens, block) * div_up(block, chunk) > x_.arena.flags.max_chunks) {
+      chunk = std::min(2 * chunk, block);
+    }
+    return chunk;
+  }
+  std::string reason_against_shared(const PlanChoice& c) const {
+    const Buffers buffers = buffers_of(p_, c, x_);
+    if (p_.counts_only) return "";
+    if (p_.most_tokens > most_rounds(p_, c, x_) * c.block_tokens) {
+      return fmt::format("{} tokens are {} rounds of {} words of a source, there are {}", p_.most_tokens,
+                         div_up(p_.most_tokens, c.block_tokens), std::max(c.pieces, chunks_of_block(c)),
+                         x_.arena.flags.max_chunks);
+    }
+    if (buffers.slot_rows > INT32_MAX) return fmt::format("{} rows in a round", buffers.slot_rows);
+    const int64_t chunk_bytes = checked_mul(std::min(c.chunk_tokens, c.block_tokens), buffers.token_pitch);
+    if (x_.topology.nodes > 1 && chunk_bytes > CommandLimits::kChunkBytes) {
+      return fmt::format("chunks of {} bytes, at most {}", chunk_bytes, CommandLimits::kChunkBytes);
+    }
+    return "";
+  }
+  double walked_s(const Problem& problem, const PlanChoice& choice) const {
+    const Topology& t = x_.topology;
+    OpSimulation simulation(TopologyTables::from_nodes({t.node_of_rank, t.node_of_rank + t.ranks}), x_.arena);
+    simulation.add_checked_call<RankModel>(problem, {choice}, x_.machine);
+    return run_timed(simulation.program(), {.machine = x_.machine}).seconds;
+  }
+  double longest_product_s(const PlanChoice& choice) const {
+    const SampledTables tables(p_, choice, x_);
+    const Schedule schedule = tables.schedule(1);
+    double longest_s = 0;
+    for (int32_t worker = 0; worker < choice.workers; ++worker) {
+      double alone_s = 0;
+      TileWork w;
+      for (ComputeRole role(schedule, worker); role.next(w);) {
+        if (w.is_gate || w.is_round_end || w.columns.is_gather_copy) continue;
+        const double flops = gemm_tile_flops(w.rows.rows(), w.columns.end - w.columns.begin, p_.h);
+        alone_s += x_.machine.step_s + flops / x_.machine.worker_flops;
+      }
+      longest_s = std::max(longest_s, alone_s);
+    }
+    return longest_s;
+  }
+
+  const Problem& p_;
+  const PlanContext& x_;
+};
+
+// How many sources enter a node by the same rank, at most.
+int32_t most_entries(const Topology& t) {
+  int32_t most = 0;
+  for (int32_t p = 0; p < t.ranks; ++p) {
+    int32_t count = 0;
+    for (int32_t s = 0; s < t.ranks; ++s) {
+      count += !t.same_node(Rank{s}, Rank{p}) && t.rail_partner(Rank{s}, t.node(Rank{p})) == Rank{p} ? 1 : 0;
+    }
+    most = std::max(most, count);
+  }
+  return most;
+}
+
+}  // namespace
+
+Plan make_plan(const Problem& problem, const PlanContext& context) { return best_plan(Planner(problem, context)); }
+
+Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
+  return given_plan(Planner(problem, context), choice);
+}
+
+void check_choice(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
+  check_given(Planner(problem, context), choice);
+}
+
+int64_t most_rounds(const Problem& p, const PlanChoice& c, const PlanContext& context) {
+  if (p.counts_only) return 1;
+  const int64_t by_words = context.arena.flags.max_chunks / std::max(c.pieces, chunks_of_block(c));
+  return std::min(by_words, div_up(p.most_tokens, c.block_tokens));
+}
+
+Buffers buffers_of(const Problem& p, const PlanChoice& c, const PlanContext& context) {
+  const Topology& t = context.topology;
+  const int64_t row_pitch = round_up(p.h * size_bytes(p.dtype), kWireUnitBytes);
+  const int64_t header = round_up((1 + int64_t{p.top_k}) * int64_t{sizeof(int32_t)}, kWireUnitBytes);
+  Buffers b{.arena = context.arena, .row_pitch = row_pitch, .token_pitch = header + row_pitch};
+  const int64_t counts = checked_mul(most_rounds(p, c, context), p.experts() + t.nodes);
+  b.record_bytes = round_up((kRecordHead + counts) * int64_t{sizeof(int32_t)}, kWireUnitBytes);
+  if (p.counts_only) return b;
+  b.block_tokens = c.block_tokens;
+  b.window = static_cast<int32_t>(c.window);
+  b.slot_rows = std::min(p.most_rows, checked_mul(checked_mul(c.block_tokens, t.ranks), p.top_k));
+  b.outbox_tokens = checked_mul(p.most_tokens, std::min(p.top_k, t.nodes - 1));
+  b.entries = most_entries(t);
+  // What end() multiplies fits 64 bits.
+  const int64_t staged = checked_mul(b.entries, checked_mul(c.block_tokens, b.token_pitch));
+  checked_mul(checked_add(staged, checked_mul(b.slot_rows, row_pitch + int64_t{sizeof(RowOrigin)})), c.window);
+  checked_mul(b.outbox_tokens, b.token_pitch);
+  return b;
+}
+
+ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context)
+    : experts_(
+          std::make_unique<ExpertTables>(problem.rank_of_expert, context.topology, context.me, choice.local_first)) {
+  Schedule& s = schedule_;
+  s.frame = {.topology = context.topology, .arena = context.arena, .me = context.me};
+  experts_->fill(s);
+  s.buffers = buffers_of(problem, choice, context);
+  s.columns = {.weights = 1, .tile_cols = choice.tile_cols, .has_gather_copy = true};
+  s.columns.cols[0] = problem.cols;
+  s.routing = routing_->view();
+  s.tables = routing_.get();
+  s.top_k = problem.top_k;
+  s.window = s.buffers.window;
+  s.pieces = static_cast<int32_t>(choice.pieces);
+  s.chunk_tokens = static_cast<int32_t>(std::min(choice.chunk_tokens, choice.block_tokens));
+  s.counts_only = problem.counts_only;
+  s.tokens = problem.planned_tokens;
+  s.tile_rows = choice.tile_rows;
+  s.raster_rows = choice.raster_rows;
+  s.workers = choice.workers;
+  s.is_fused = choice.is_fused;
+}
+
+Schedule ScheduleTables::schedule(Epoch epoch) const {
+  Schedule s = schedule_;
+  s.frame.epoch = epoch;
+  return s;
+}
+
+}  // namespace tilewire::moe_dispatch

@@ -1,0 +1,94 @@
+// Problem -> candidates -> predicted cost -> Plan. Pure host code. A plan is the only source of tile sizes and layouts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include "ops/moe_dispatch/problem.h"
+#include "ops/moe_dispatch/routing_tables.h"
+#include "ops/moe_dispatch/schedule.h"
+#include "planning/plan_parts.h"
+#include "schedule/role.h"
+
+namespace tilewire::moe_dispatch {
+
+// The numbers of a plan, as printed, stored and passed by users.
+struct PlanChoice {
+  // Equal on all ranks:
+  int64_t block_tokens = 1024;  // tokens of each rank that go in a round
+  int64_t window = 2;           // rounds that have room at a time
+  int64_t chunk_tokens = 64;    // tokens of a command to another node
+  int64_t pieces = 1;           // of a rank's experts; each source says of each when its rows are there
+  bool local_first = true;      // rows of the own node are multiplied apart from those of other nodes, and first
+  // This rank's own:
+  bool is_fused = true;
+  int32_t tile_rows = 128;
+  int32_t tile_cols = 256;
+  int32_t raster_rows = 4;  // row blocks of an expert walked together
+  int32_t workers = 1;
+  Cursors cursors;
+
+  // Throws Error(invalid_argument) naming the field that is missing, unknown or out of range.
+  static PlanChoice from_json(const std::string& json);
+  std::string shared_text() const;
+  CallParts agreed() const;  // of the numbers that are equal on all ranks, by the names of the JSON
+  std::string text() const;
+};
+
+// Each number once: name, member and range, for reading, writing and checking.
+template <class Choice, class Visit>
+requires std::is_same_v<std::remove_const_t<Choice>, PlanChoice>
+void for_each_field(Choice& c, Visit&& visit) {
+  visit("block_tokens", c.block_tokens, NumberRange{1, 1 << 30});
+  visit("window", c.window, NumberRange{1, 1 << 20});
+  visit("chunk_tokens", c.chunk_tokens, NumberRange{1, 1 << 30});
+  visit("pieces", c.pieces, NumberRange{1, 4096});
+  visit("local_first", c.local_first, NumberRange{0, 1});
+  visit("is_fused", c.is_fused, NumberRange{0, 1});
+  visit("tile_rows", c.tile_rows, NumberRange{1, 4096});
+  visit("tile_cols", c.tile_cols, NumberRange{1, 4096});
+  visit("raster_rows", c.raster_rows, NumberRange{1, 1 << 20});
+  visit("workers", c.workers, NumberRange{1, 4096});
+  visit("load_ahead", c.cursors.load_ahead, NumberRange{0, 64});
+  visit("publish_behind", c.cursors.publish_behind, NumberRange{0, 64});
+}
+
+using Candidate = CandidateOf<PlanChoice>;
+using Plan = PlanOf<PlanChoice>;
+
+// The best of all candidates. The shared part depends on agreed values only. Throws Error(invalid_argument) for a
+// problem that validate() refuses or that names a rank that is not there, and Error(resource) when no block of tokens
+// fits the flag area, the wire's fields or the reserved arena.
+Plan make_plan(const Problem& problem, const PlanContext& context);
+// A plan for a choice that the caller gives. Throws as make_plan() does, and Error(invalid_argument) naming the number
+// that cannot be.
+Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context);
+// Throws what check_plan() throws, without working out what the plan costs.
+void check_choice(const PlanChoice& choice, const Problem& problem, const PlanContext& context);
+
+std::string to_json(const PlanChoice& choice);
+
+// By agreed values and the shared part of the choice alone.
+Buffers buffers_of(const Problem& problem, const PlanChoice& choice, const PlanContext& context);
+// How many rounds there can be: words for so many, and room for their counts.
+int64_t most_rounds(const Problem& problem, const PlanChoice& choice, const PlanContext& context);
+
+// The tables behind a rank's Schedule; keep it as long as the schedule is used. Those of the routing are filled in
+// during a call, so one call uses it at a time.
+class ScheduleTables {
+ public:
+  // Of a choice that check_choice() has passed.
+  ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context);
+  // The schedule of call `epoch`, for as many tokens as the problem is planned for.
+  Schedule schedule(Epoch epoch) const;
+  RoutingTables& routing() const { return *routing_; }
+
+ private:
+  std::unique_ptr<ExpertTables> experts_;
+  std::unique_ptr<RoutingTables> routing_ = std::make_unique<RoutingTables>();
+  Schedule schedule_;
+};
+
+}  // namespace tilewire::moe_dispatch

@@ -1,0 +1,29 @@
+// How long the simulator takes for large calls of MoE dispatch.
+#include "ops/moe_dispatch/simulation.h"
+#include "testing/walk_bench.h"
+
+namespace tilewire::moe_dispatch {
+namespace {
+
+// 1024 tokens of each rank, 8 of 256 experts each, H 7168, I 2048, 132 compute workers a rank.
+OpSimulation big_call(const benchmark::State& state) {
+  const BigCluster cluster(state);
+  OpSimulation simulation = cluster.simulation();
+  Problem problem{.rank_of_expert = {}, .h = 7168, .top_k = 8, .most_rows = 16384};
+  for (int32_t e = 0; e < 256; ++e) problem.rank_of_expert.push_back(e * cluster.ranks() / 256);
+  problem.most_tokens = problem.planned_tokens = 1024;
+  problem.cols = 2048;
+  const PlanChoice choice{
+      .block_tokens = 256, .window = 2, .chunk_tokens = cluster.chunk_rows, .workers = 132, .cursors = {}};
+  simulation.add_call<RankModel>(problem, {choice});
+  return simulation;
+}
+
+void random_walk(benchmark::State& state) { bench_random_walk(state, big_call(state)); }
+BENCHMARK(random_walk)->Apply(on_big_clusters);
+
+void clocked_walk(benchmark::State& state) { bench_clocked_walk(state, big_call(state)); }
+BENCHMARK(clocked_walk)->Apply(on_big_clusters);
+
+}  // namespace
+}  // namespace tilewire::moe_dispatch
