@@ -10,26 +10,12 @@
 #include "memory/forked_child.h"
 #include "op_random_calls.h"
 #include "ops/op_list.h"
-#include "testing/op_test_support.h"
+#include "testing/network_op_cases.h"
 
 namespace tilewire {
 namespace {
 
 using namespace std::chrono_literals;
-
-template <class T>
-struct TestTypes;
-template <class... Op>
-struct TestTypes<OpTypes<Op...>> {
-  using Types = ::testing::Types<Op...>;
-};
-
-struct OpName {
-  template <class Op>
-  static std::string GetName(int) {
-    return Op::kName;
-  }
-};
 
 Options rc_test_options() {
   Options options = test_options();
@@ -43,35 +29,14 @@ Options rc_test_options() {
 void use_device_of_node(Rank rank, Options& options) { options.rc_device = guest_device(rank.value / 2); }
 
 template <class Op>
-class OpsOverRc : public ::testing::Test {
- protected:
-  using Traits = OpTestTraits<Op>;
-
-  // Calls of different sizes, one after the other.
-  using OwnOptions = void (*)(Rank rank, Options& options);
-  static std::vector<RankOutcome> run_all(const Options& options, OwnOptions own_options = use_device_of_node) {
-    return run_thread_cluster(
-        {2, 2}, options,
-        [](Session& session) {
-          OpCalls<Op> op(session);
-          run_good(op, session.rank());
-          auto busy = Traits::busy(session.rank());
-          op.run(busy.arguments());
-          busy.check();
-          auto other = Traits::other(session.rank());
-          op.run(other.arguments());
-          other.check();
-        },
-        own_options);
-  }
-};
+class OpsOverRc : public ::testing::Test {};
 TYPED_TEST_SUITE(OpsOverRc, TestTypes<Ops>::Types, OpName);
 
 TYPED_TEST(OpsOverRc, EveryElementIsRightHoweverChunksAreAnnounced) {
   for (const char* signal : {"immediate", "ordered", "completion"}) {
     Options options = rc_test_options();
     options.rc_signal = signal;
-    EXPECT_EQ(first_error(OpsOverRc<TypeParam>::run_all(options)), "") << signal;
+    EXPECT_EQ(first_error(run_calls_of_all_sizes<TypeParam>(options, use_device_of_node)), "") << signal;
   }
 }
 
@@ -81,13 +46,13 @@ TYPED_TEST(OpsOverRc, EveryElementIsRightWithShortQueuesAndLostPackets) {
   options.rc_channels = 2;
   options.ring_entries = 16;
   const WireFault fault("loss 1%");
-  EXPECT_EQ(first_error(OpsOverRc<TypeParam>::run_all(options)), "");
+  EXPECT_EQ(first_error(run_calls_of_all_sizes<TypeParam>(options, use_device_of_node)), "");
 }
 
 TYPED_TEST(OpsOverRc, EveryElementIsRightOverSeveralNicsOfEachRank) {
   Options options = rc_test_options();
   options.nics = 2;
-  EXPECT_EQ(first_error(OpsOverRc<TypeParam>::run_all(
+  EXPECT_EQ(first_error(run_calls_of_all_sizes<TypeParam>(
                 options, [](Rank rank, Options& own) { own.rc_device = guest_devices_of_node(rank.value / 2); })),
             "");
 }

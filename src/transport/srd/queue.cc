@@ -146,13 +146,12 @@ void SrdQueue::renew_receives() {
 }
 
 void SrdQueue::fail_receive(int32_t status) const {
-  const char* text = setup_.libraries.verbs->status_text(srd_wc_status(status));
-  throw Error(ErrorKind::unavailable,
-              {.what = "the device has given up a receive",
-               .where = setup_.where,
-               .values = fmt::format("{}, EFA code {}, port {}", text != nullptr ? text : "unknown status",
-                                     srd_vendor_code(status), setup_.port->port.name),
-               .advice = "look at the state of the device (ibv_devinfo)"});
+  throw Error(
+      ErrorKind::unavailable,
+      {.what = "the device has given up a receive",
+       .where = setup_.where,
+       .values = fmt::format("{}, port {}", srd_status_text(*setup_.libraries.verbs, status), setup_.port->port.name),
+       .advice = "look at the state of the device (ibv_devinfo)"});
 }
 
 }  // namespace tilewire

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "transport/srd/srd_port.h"
+#include "transport/srd/status.h"
 #include "transport/verbs/handles.h"
 #include "transport/verbs/pieces.h"
 
@@ -36,15 +37,6 @@ struct SrdArrived {
 
 // Who sent: numbers of queue pairs are given out by each device for itself, so the address handle belongs to it.
 inline uint64_t srd_source(uint32_t ah_number, uint32_t queue) { return uint64_t{ah_number} << 32 | queue; }
-
-// What the library and the device say of a request that failed.
-inline int32_t srd_status(verbs::abi::WcStatus status, uint32_t vendor) {
-  return static_cast<int32_t>(static_cast<uint32_t>(status) | (vendor & 0x7fffffu) << 8);
-}
-inline verbs::abi::WcStatus srd_wc_status(int32_t status) {
-  return static_cast<verbs::abi::WcStatus>(static_cast<uint32_t>(status) & 0xff);
-}
-inline uint32_t srd_vendor_code(int32_t status) { return static_cast<uint32_t>(status) >> 8; }
 
 class SrdQueue {
  public:

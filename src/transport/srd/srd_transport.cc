@@ -319,23 +319,8 @@ size_t SrdTransport::poll(std::span<Event> events) {
   return ready_.take(events);
 }
 
-const char* meaning_of(abi::WcStatus status) {
-  switch (status) {
-    case abi::kWcRespTimeoutErr: return ": the peer or the path to it does not answer";
-    case abi::kWcRemOpErr: return ": the peer does not know this device";
-    case abi::kWcRemInvRdReqErr: return ": the peer has no such queue pair any more";
-    case abi::kWcRemInvReqErr: return ": the peer takes immediates in another way, see srd_unsolicited";
-    case abi::kWcRnrRetryExcErr: return ": the peer takes no more immediates";
-    case abi::kWcRemAccessErr: return ": the peer's device refused the key or the address";
-    default: return "";
-  }
-}
-
 std::string SrdTransport::describe_status(int32_t status) const {
-  const abi::WcStatus wc = srd_wc_status(status);
-  const char* name = libraries_.verbs->status_text(wc);
-  return fmt::format("{}{}; EFA code {}; port {} is {}", name != nullptr ? name : "unknown status", meaning_of(wc),
-                     srd_vendor_code(status), port_.port.name,
+  return fmt::format("{}; port {} is {}", srd_status_text(*libraries_.verbs, status), port_.port.name,
                      port_.port.context ? port_.port.state_now(*libraries_.verbs) : "closed");
 }
 
