@@ -139,6 +139,9 @@ int run_process(int32_t rank, int port, bool one_dies) {
 }
 
 TEST(SrdProcesses, AKilledRankIsNamedByAllOthersAndTheNextRunWorks) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "it cannot follow threads that a forked child starts";
+#endif
   const auto run_all = [](int port, bool one_dies) {
     std::vector<std::unique_ptr<ForkedChild>> ranks;
     for (int32_t r = 0; r < 4; ++r) {
