@@ -94,6 +94,20 @@ TEST(RcNicsInACall, OneThatDiesEndsItOnAllRanksByName) {
   expect_everywhere(outcomes, ErrorKind::aborted, {"a request to rank", "NIC 2 of 2, rxe"});
 }
 
+// What the other networks have for each operation, for one: the guest is slow, and no fault is an operation's own.
+TEST(RcFaults, AFailedRequestEndsTheCallOnAllRanks) {
+  expect_that_a_failed_request_ends_the_call<ag_gemm::Op>(rc_test_options(), use_device_of_node);
+}
+TEST(RcFaults, AProxyThreadThatDiesEndsTheCallOnAllRanks) {
+  expect_that_a_dead_proxy_ends_the_call<ag_gemm::Op>(rc_test_options(), use_device_of_node);
+}
+TEST(RcFaults, ANetworkThatStallsForAWhileOnlyDelays) {
+  expect_that_a_stall_only_delays<ag_gemm::Op>(rc_test_options(), use_device_of_node);
+}
+TEST(RcFaults, ATransportThatTakesNothingForAWhileOnlyDelays) {
+  expect_that_a_full_queue_only_delays<ag_gemm::Op>(rc_test_options(), use_device_of_node);
+}
+
 // Ranks as processes; rank 3 kills itself where it is to. 10: it was named.
 int run_process(int32_t rank, int port, bool one_dies) {
   Options options = rc_test_options();
