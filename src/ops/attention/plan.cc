@@ -20,8 +20,9 @@ constexpr int64_t kTriedTileRows[] = {128, 64, 32};
 constexpr int64_t kGroupItems = 384;  // a tail of so many items is short beside them (docs/decisions/0053)
 // The shared part is priced with so many workers a rank in place of each rank's own.
 constexpr int32_t kPricedWorkers = 8;
-// A walk of more items than this takes tiles that are larger in proportion: planning is to take less than the call.
-constexpr int64_t kWalkedItems = 512;
+// A walk of more items a rank, or more pieces of work in all (each item comes to each source), takes tiles that are larger
+// in proportion: planning is to take less than the call.
+constexpr int64_t kWalkedItems = 512, kWalkedPieces = 200'000;
 
 // See planning/planner.h.
 class Planner {
@@ -138,7 +139,9 @@ class Planner {
   }
   double walk_s(PlanChoice choice, const PlanContext& context) const {
     const int64_t items = p_.pairs() * p_.heads_of_pair() * most_tiles(choice.tile_rows);
-    const int64_t factor = std::max<int64_t>(1, div_up(items, kWalkedItems));
+    const int64_t ranks = x_.topology.ranks;
+    const int64_t most = std::clamp<int64_t>(kWalkedPieces / (ranks * ranks), 1, kWalkedItems);
+    const int64_t factor = std::max<int64_t>(1, div_up(items, most));
     choice.tile_rows = static_cast<int32_t>(std::min<int64_t>(choice.tile_rows * factor, 1 << 20));
     return walked_s<RankModel>(p_, choice, context);
   }
