@@ -218,7 +218,7 @@ def test_infinity_and_nan_of_the_reference_are_expected_in_the_result() -> None:
         assert not compare(wrong, reference, 0.0).ok
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     st.integers(1, 40),
     st.integers(0, 300),

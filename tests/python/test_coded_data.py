@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewire.checker import is_exact
@@ -65,7 +65,6 @@ def test_impossible_sum_is_refused() -> None:
         digit_limit(2**23)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 2**23 - 1))
 def test_digit_limit_keeps_sums_below_the_limit(k: int) -> None:
     limit = digit_limit(k)
