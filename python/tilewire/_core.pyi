@@ -1,7 +1,7 @@
 """The compiled core: the public C++ interface, thinly. What users call is in the package's other modules."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 class _Store(Protocol):
     def set(self, key: str, value: bytes) -> None: ...
@@ -127,164 +127,124 @@ def link_test(settings: Mapping[str, str], seconds: float, messages: int) -> tup
 def transports() -> list[tuple[str, str, str]]: ...
 def machines() -> list[tuple[str, str, int, dict[str, float]]]: ...
 
+# --- what every operation has: python/src/op_binding.h
+
+_A = TypeVar("_A", contravariant=True)  # arguments
+_S = TypeVar("_S")  # the shape of a handle
+_R = TypeVar("_R", contravariant=True)  # what make_results gives
+
+class _OpArguments:
+    plan_json: str
+    def __init__(self) -> None: ...
+
+class _OpShape:
+    plan_json: str
+    def __init__(self) -> None: ...
+
+class _OpQuery(MachineQuery, Generic[_S]):
+    shape: _S
+    def __init__(self) -> None: ...
+
+class _OpFunction(Protocol[_A, _R]):
+    def __call__(
+        self,
+        comm: Communicator,
+        arguments: _A,
+        make_results: Callable[..., _R],
+        stream: int | None = None,
+        results: _R | None = None,
+    ) -> CallReport: ...
+
+class _OpHandle(Generic[_A, _S, _R]):
+    def __init__(self, comm: Communicator, shape: _S) -> None: ...
+    def __call__(
+        self,
+        arguments: _A,
+        make_results: Callable[..., _R],
+        stream: int | None = None,
+        results: _R | None = None,
+    ) -> CallReport: ...
+    @property
+    def plan_json(self) -> str: ...
+    def explain(self) -> str: ...
+
+# --- what operations have that multiply by weights: python/src/weight_binding.h
+
+class _WeightArguments(_OpArguments):
+    a: Matrix
+    b: Sequence[Matrix]
+    bias: Sequence[int]
+    bias_dtype: str
+    out_dtype: str
+
+class _RowArguments:
+    def use_rows(self, rows: Sequence[int], /) -> None: ...
+    def exchange_rows(self) -> None: ...
+
+class _WeightShape(_OpShape):
+    rows: Sequence[int]
+    k: int
+    cols: Sequence[int]
+    dtype: str
+    out_dtype: str
+
 # --- python/src/all_gather.cc
 
 _AllGatherResults = tuple[list[Matrix], Matrix | None]
 
-class AllGatherGemmArguments:
-    a: Matrix
-    b: Sequence[Matrix]
-    bias: Sequence[int]
-    bias_dtype: str
-    out_dtype: str
+class AllGatherGemmArguments(_WeightArguments, _RowArguments):
     return_gathered: bool
-    plan_json: str
-    def __init__(self) -> None: ...
-    def use_rows(self, rows: Sequence[int], /) -> None: ...
-    def exchange_rows(self) -> None: ...
 
-class AllGatherGemmShape:
-    rows: Sequence[int]
-    k: int
-    cols: Sequence[int]
-    dtype: str
-    out_dtype: str
+class AllGatherGemmShape(_WeightShape):
     return_gathered: bool
-    plan_json: str
-    def __init__(self) -> None: ...
 
-class AllGatherGemmQuery(MachineQuery):
-    shape: AllGatherGemmShape
-    def __init__(self) -> None: ...
+class AllGatherGemmQuery(_OpQuery[AllGatherGemmShape]): ...
+class AllGatherGemm(_OpHandle[AllGatherGemmArguments, AllGatherGemmShape, _AllGatherResults]): ...
 
-class AllGatherGemm:
-    def __init__(self, comm: Communicator, shape: AllGatherGemmShape) -> None: ...
-    def __call__(
-        self,
-        arguments: AllGatherGemmArguments,
-        make_results: Callable[[int], _AllGatherResults],
-        stream: int | None = None,
-        results: _AllGatherResults | None = None,
-    ) -> CallReport: ...
-    @property
-    def plan_json(self) -> str: ...
-    def explain(self) -> str: ...
+all_gather_matmul: _OpFunction[AllGatherGemmArguments, _AllGatherResults]
 
-def all_gather_matmul(
-    comm: Communicator,
-    arguments: AllGatherGemmArguments,
-    make_results: Callable[[int], _AllGatherResults],
-    stream: int | None = None,
-    results: _AllGatherResults | None = None,
-) -> CallReport: ...
 def plan_all_gather_matmul(query: AllGatherGemmQuery) -> PlanAnswer: ...
 
 # --- python/src/reduce_scatter.cc
 
-class GemmReduceScatterArguments:
-    a: Matrix
-    b: Sequence[Matrix]
-    bias: Sequence[int]
-    bias_dtype: str
+class GemmReduceScatterArguments(_WeightArguments, _RowArguments):
     residual: Matrix | None
-    out_dtype: str
     wire_dtype: str
-    plan_json: str
-    def __init__(self) -> None: ...
-    def use_rows(self, rows: Sequence[int], /) -> None: ...
-    def exchange_rows(self) -> None: ...
 
-class GemmReduceScatterShape:
-    rows: Sequence[int]
-    k: int
-    cols: Sequence[int]
-    dtype: str
-    out_dtype: str
+class GemmReduceScatterShape(_WeightShape):
     wire_dtype: str
-    plan_json: str
-    def __init__(self) -> None: ...
 
-class GemmReduceScatterQuery(MachineQuery):
-    shape: GemmReduceScatterShape
-    def __init__(self) -> None: ...
+class GemmReduceScatterQuery(_OpQuery[GemmReduceScatterShape]): ...
+class GemmReduceScatter(_OpHandle[GemmReduceScatterArguments, GemmReduceScatterShape, list[Matrix]]): ...
 
-class GemmReduceScatter:
-    def __init__(self, comm: Communicator, shape: GemmReduceScatterShape) -> None: ...
-    def __call__(
-        self,
-        arguments: GemmReduceScatterArguments,
-        make_results: Callable[[int], list[Matrix]],
-        stream: int | None = None,
-        results: list[Matrix] | None = None,
-    ) -> CallReport: ...
-    @property
-    def plan_json(self) -> str: ...
-    def explain(self) -> str: ...
+matmul_reduce_scatter: _OpFunction[GemmReduceScatterArguments, list[Matrix]]
 
-def matmul_reduce_scatter(
-    comm: Communicator,
-    arguments: GemmReduceScatterArguments,
-    make_results: Callable[[int], list[Matrix]],
-    stream: int | None = None,
-    results: list[Matrix] | None = None,
-) -> CallReport: ...
 def plan_matmul_reduce_scatter(query: GemmReduceScatterQuery) -> PlanAnswer: ...
 
 # --- python/src/all_reduce.cc
 
-class GemmAllReduceArguments:
-    a: Matrix
-    b: Sequence[Matrix]
-    bias: Sequence[int]
-    bias_dtype: str
+class GemmAllReduceArguments(_WeightArguments):
     residual: Matrix | None
-    out_dtype: str
     wire_dtype: str
-    plan_json: str
-    def __init__(self) -> None: ...
 
-class GemmAllReduceShape:
-    rows: Sequence[int]
-    k: int
-    cols: Sequence[int]
-    dtype: str
-    out_dtype: str
+class GemmAllReduceShape(_WeightShape):
     wire_dtype: str
     has_bias: bool
     has_residual: bool
-    plan_json: str
-    def __init__(self) -> None: ...
 
-class GemmAllReduceQuery(MachineQuery):
-    shape: GemmAllReduceShape
-    def __init__(self) -> None: ...
+class GemmAllReduceQuery(_OpQuery[GemmAllReduceShape]): ...
+class GemmAllReduce(_OpHandle[GemmAllReduceArguments, GemmAllReduceShape, list[Matrix]]): ...
 
-class GemmAllReduce:
-    def __init__(self, comm: Communicator, shape: GemmAllReduceShape) -> None: ...
-    def __call__(
-        self,
-        arguments: GemmAllReduceArguments,
-        make_results: Callable[[int], list[Matrix]],
-        stream: int | None = None,
-        results: list[Matrix] | None = None,
-    ) -> CallReport: ...
-    @property
-    def plan_json(self) -> str: ...
-    def explain(self) -> str: ...
+matmul_all_reduce: _OpFunction[GemmAllReduceArguments, list[Matrix]]
 
-def matmul_all_reduce(
-    comm: Communicator,
-    arguments: GemmAllReduceArguments,
-    make_results: Callable[[int], list[Matrix]],
-    stream: int | None = None,
-    results: list[Matrix] | None = None,
-) -> CallReport: ...
 def plan_matmul_all_reduce(query: GemmAllReduceQuery) -> PlanAnswer: ...
+
+# --- python/src/ring_attention.cc
 
 class Heads:
     def __init__(self, address: int, shape: Sequence[int], strides: Sequence[int], dtype: str) -> None: ...
 
-class RingAttentionArguments:
+class RingAttentionArguments(_OpArguments, _RowArguments):
     q: Heads
     k: Heads
     v: Heads
@@ -296,14 +256,10 @@ class RingAttentionArguments:
     cu_seqlens: Sequence[int]
     kv_cu_seqlens: Sequence[int]
     out_dtype: str
-    plan_json: str
-    def __init__(self) -> None: ...
-    def use_rows(self, rows: Sequence[int]) -> None: ...
-    def exchange_rows(self) -> None: ...
     def use_kv_rows(self, rows: Sequence[int]) -> None: ...
     def exchange_kv_rows(self) -> None: ...
 
-class RingAttentionShape:
+class RingAttentionShape(_OpShape):
     rows: Sequence[int]
     kv_rows: Sequence[int]
     batch: int
@@ -316,33 +272,12 @@ class RingAttentionShape:
     placement: str
     cu_seqlens: Sequence[int]
     kv_cu_seqlens: Sequence[int]
-    plan_json: str
-    def __init__(self) -> None: ...
 
-class RingAttentionQuery(MachineQuery):
-    shape: RingAttentionShape
-    def __init__(self) -> None: ...
+class RingAttentionQuery(_OpQuery[RingAttentionShape]): ...
+class RingAttention(_OpHandle[RingAttentionArguments, RingAttentionShape, tuple[Matrix, Matrix]]): ...
 
-class RingAttention:
-    def __init__(self, comm: Communicator, shape: RingAttentionShape) -> None: ...
-    def __call__(
-        self,
-        arguments: RingAttentionArguments,
-        make_results: Callable[[], tuple[Matrix, Matrix]],
-        stream: int | None = None,
-        results: tuple[Matrix, Matrix] | None = None,
-    ) -> CallReport: ...
-    @property
-    def plan_json(self) -> str: ...
-    def explain(self) -> str: ...
+ring_attention: _OpFunction[RingAttentionArguments, tuple[Matrix, Matrix]]
 
-def ring_attention(
-    comm: Communicator,
-    arguments: RingAttentionArguments,
-    make_results: Callable[[], tuple[Matrix, Matrix]],
-    stream: int | None = None,
-    results: tuple[Matrix, Matrix] | None = None,
-) -> CallReport: ...
 def plan_ring_attention(query: RingAttentionQuery) -> PlanAnswer: ...
 def zigzag_rows(total: int, ranks: int) -> list[int]: ...
 

@@ -3,7 +3,7 @@
 //   PlanOf<Choice> make_plan(const Problem&, const PlanContext&)                  the planner's (planning/planner.h)
 //   PlanOf<Choice> check_plan(const Choice&, const Problem&, const PlanContext&)
 //   Problem::agreed(), result_bytes(Rank); Choice::agreed(), from_json(); Tables(Problem, Choice, PlanContext);
-//   Operands::written()
+//   Operands::written(); host_program(Schedule, Cursors, Operands, stand-in); Arguments::stand_in
 #pragma once
 
 #include <tilewire/matrix.h>
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "executor/call.h"
 #include "planning/plan_parts.h"
 
 namespace tilewire {
@@ -36,6 +37,16 @@ struct PlannedOp {
     return Tables(problem, plan.choice, context);
   }
   static int64_t result_bytes(const Problem& problem, Rank me) { return problem.result_bytes(me); }
+  // Where the tables are all that a schedule needs.
+  template <class Arguments>
+  static auto make_schedule(const Tables& tables, Epoch epoch, const Arguments&, Session&) {
+    return tables.schedule(epoch);
+  }
+  template <class Schedule, class Operands, class Arguments>
+  static Call::Program program(const Schedule& schedule, const Plan& plan, const Operands& operands,
+                               const Arguments& arguments) {
+    return host_program(schedule, plan.choice.cursors, operands, arguments.stand_in ? &arguments.stand_in : nullptr);
+  }
   template <class Operands>
   static std::vector<MatrixView> results(const Operands& operands) {
     return operands.written();

@@ -1,13 +1,13 @@
 #include "executor/role_team.h"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <system_error>
 #include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/signals_blocked.h"
 
 namespace tilewire {
 namespace {
@@ -28,24 +28,6 @@ void name_this_thread(Rank rank, const std::string& role) {
   const std::string name = fmt::format("tw{}/{}", rank, role).substr(0, kThreadNameChars);
   pthread_setname_np(pthread_self(), name.c_str());
 }
-
-// While it lives, threads that are made take no signals meant for the process: Ctrl-C and its like go to the threads of
-// the application. Signals that a thread causes itself still reach it.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t blocked;
-    sigfillset(&blocked);
-    for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS, SIGPROF}) sigdelset(&blocked, own);
-    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
-  }
-  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 }  // namespace
 

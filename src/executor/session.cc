@@ -77,7 +77,6 @@ void Session::join(const SessionSetup& setup) {
   try {
     find_topology();
     open_gpu(setup);
-    learn_shares();
     set_machine();
     make_arena();
     map_node();
@@ -92,7 +91,7 @@ void Session::join(const SessionSetup& setup) {
       team_ = std::make_unique<RoleTeam>(rank());
       relay_team_ = std::make_unique<RoleTeam>(rank());
     }
-    if (!options_.trace_file.empty()) start_trace_file();
+    make_trace(setup);
     control_->barrier("created", deadline_in(to_milliseconds(options_.connect_deadline_s)));
   } catch (const Error& error) {
     if (!control_->aborted()) control_->send_abort(error.kind(), error.what());
@@ -130,7 +129,7 @@ void Session::find_topology() {
 
 // What the planner is told of the machine follows from what all ranks know: plans have a part that is the same on all.
 void Session::set_machine() {
-  if (gpu_) machine_ = gpu_machine(most_ranks_on_a_gpu());
+  if (gpu_) machine_ = gpu_machine(shares_->most_ranks_on_a_gpu());
   if (options_.emulated_bandwidth_gbps > 0) machine_.network_bytes_per_s = options_.emulated_bandwidth_gbps * 1e9 / 8;
   machine_.network_latency_s += options_.emulated_latency_us * 1e-6;
 }
@@ -300,6 +299,51 @@ void Session::tell_left_by_exception() noexcept {
   tell_abort("left the scope of its communicator by an exception");
 }
 
+void Session::make_trace(const SessionSetup& setup) {
+  const auto await_gpu = [this] {
+    if (!is_dead()) wait_for_gpu();
+    return is_gpu_idle();
+  };
+  trace_ = std::make_unique<SessionTrace>(TracedRank{.options = options_,
+                                                     .control = *control_,
+                                                     .gpu = gpu_.get(),
+                                                     .kernels = kernel_faults_.get(),
+                                                     .gpu_clock = setup.gpu_clock,
+                                                     .await_gpu = await_gpu});
+  if (!options_.trace_file.empty()) trace_->start_file();
+}
+
+void Session::start_trace() {
+  const QuietGuard guard(*this);
+  if (gpu_) wait_for_gpu();
+  trace_->start();
+}
+
+void Session::stop_trace() {
+  const QuietGuard guard(*this);
+  trace_->stop();
+}
+
+TraceCounts Session::trace_counts() {
+  const QuietGuard guard(*this);
+  return trace_->counts();
+}
+
+TraceRecord Session::trace_record(int64_t first) {
+  const QuietGuard guard(*this);
+  return trace_->record(first);
+}
+
+void Session::finish_trace_file() noexcept {
+  if (options_.trace_file.empty() || !trace_) return;
+  try {
+    const QuietGuard guard(*this);
+    trace_->finish_file();
+  } catch (const std::exception& error) {
+    log_error("the timeline is lost: {}", error.what());
+  }
+}
+
 // Order: nobody runs, nothing is sent, nothing is registered, then memory goes.
 void Session::close() noexcept {
   const std::lock_guard lock(close_mutex_);
@@ -326,7 +370,7 @@ void Session::close() noexcept {
   if (wire_) wire_->close();
   if (control_) control_->close();
   abort_base_ = nullptr;
-  gpu_trace_.reset();
+  if (trace_) trace_->leave_gpu();
   if (gpu_) gpu_->close();
   if (arena_) arena_->close();
 }

@@ -2,7 +2,7 @@
 // and the numbers of its calls. Ops run on a Session; the public Communicator owns one.
 //
 // A GPU rank has no role threads: its calls are kernels, which end behind the back of the host (see GpuRank). What a
-// kernel says went wrong is told to all ranks as an abort, and what it notes becomes a timeline (see GpuTrace).
+// kernel says went wrong is told to all ranks as an abort, and what it notes becomes a timeline (see SessionTrace).
 //
 // Thread-safety: one call at a time, from any thread (see QuietGuard); close() and is_dead() from any thread.
 #pragma once
@@ -21,9 +21,10 @@
 #include "arithmetic/host_gemm.h"
 #include "base/ids.h"
 #include "executor/gpu_rank.h"
-#include "executor/gpu_trace.h"
+#include "executor/gpu_shares.h"
 #include "executor/kernel_faults.h"
 #include "executor/role_team.h"
+#include "executor/session_trace.h"
 #include "executor/trace.h"
 #include "executor/turn_queue.h"
 #include "memory/arena.h"
@@ -50,13 +51,6 @@ struct LocalReach;
 // Ranks as threads of one process: what they share besides the rendezvous.
 struct ThreadRanks {
   ThreadArenaGroup* arenas = nullptr;
-};
-
-// What a rank takes of its GPU, as all ranks know it.
-struct GpuShare {
-  GpuId gpu{};
-  int32_t sms = 0;
-  bool has_mps = false;
 };
 
 struct SessionSetup {
@@ -101,14 +95,11 @@ class Session {
   // nullptr where the proxy publishes arrivals itself.
   RelayRing* relay_ring() { return relay_ring_.get(); }
   // nullptr while tracing is off.
-  TraceRing* trace_ring(const char* role, int32_t worker) { return is_tracing_ ? trace_->ring(role, worker) : nullptr; }
-  // Recording from the next call on, in place of what was recorded before; nothing while one is under way. With the
-  // option trace_file one is under way from creation to close. These four take a QuietGuard.
+  TraceRing* trace_ring(const char* role, int32_t worker) { return trace_->ring(role, worker); }
+  // As SessionTrace has it; they take a QuietGuard.
   void start_trace();
   void stop_trace();
-  // Since creation, those of recordings that are no longer kept too.
   TraceCounts trace_counts();
-  // Of the recording that is kept, from event number `first` on, as trace_counts() numbers them.
   TraceRecord trace_record(int64_t first = 0);
   // nullptr where there is one node, as the proxy.
   const Transport* transport() const { return transport_.get(); }
@@ -194,16 +185,10 @@ class Session {
   void find_topology();
   void set_machine();
   void open_gpu(const SessionSetup& setup);
-  void learn_shares();
-  void check_share(int32_t wire_ctas) const;
   void join_wire();
   void tell_wire_of_new_memory();
   void hold_roll_call(const SessionSetup& setup);
   void share_roll_call_page(UniqueFd& page);
-  void check_roll_call(const RollCallPage& page, std::span<const int32_t> expected) const;
-  std::vector<Rank> ranks_on(const GpuId& gpu) const;
-  int32_t most_ranks_on_a_gpu() const;
-  Rank wire_starter() const;
   void start_gpu();
   void end_gpu_calls() noexcept;
   void end_launched_calls();
@@ -228,11 +213,8 @@ class Session {
   void after_growth();
   void await_sent() const noexcept;
   void tell_abort(const char* what_this_rank_did) noexcept;
-  void start_gpu_trace();
-  void take_gpu_trace();
-  void start_trace_file();
+  void make_trace(const SessionSetup& setup);
   void finish_trace_file() noexcept;
-  std::string trace_path() const;
   ArenaLayout layout() const;
 
   Options options_;
@@ -255,7 +237,7 @@ class Session {
   std::unique_ptr<RelayRing> relay_ring_;
   std::unique_ptr<Proxy> proxy_;
   std::unique_ptr<GpuRank> gpu_;
-  std::vector<GpuShare> shares_;  // of GPUs, by rank
+  std::unique_ptr<GpuShares> shares_;  // of GPU ranks
   std::unique_ptr<WireLink> wire_;
   size_t known_to_wire_ = 0;  // exports of the own arena
   std::unique_ptr<KernelFaults> kernel_faults_;
@@ -263,12 +245,8 @@ class Session {
   std::deque<uint64_t> launched_;  // attempts that have not ended here
   std::unique_ptr<RoleTeam> team_;
   std::unique_ptr<RoleTeam> relay_team_;
-  std::unique_ptr<TraceLog> trace_;  // since the first start_trace()
-  GpuClockMaker gpu_clock_;
-  std::unique_ptr<GpuTrace> gpu_trace_;  // of GPU ranks, likewise
-  bool is_tracing_ = false;
-  TraceCounts forgotten_;  // of the recordings before
   std::unique_ptr<ControlConnection> control_;
+  std::unique_ptr<SessionTrace> trace_;
   uint64_t attempts_ = 0;
   Epoch epoch_ = 0;
   Epoch ended_epoch_ = 0;  // of a CPU rank's last call that ended well

@@ -32,9 +32,10 @@ void Session::open_gpu(const SessionSetup& setup) {
     place.on_host += control_->hosts()[r].is_same_host(control_->hosts()[rank().value]) ? 1 : 0;
   }
   gpu_ = open_gpu_rank(place, setup.gpu_driver);
-  gpu_clock_ = setup.gpu_clock;
   workers_ = gpu_->sms();
   log_info("GPU {}, {} SMs", gpu_->device(), gpu_->sms());
+  shares_ = std::make_unique<GpuShares>(*control_, *gpu_, deadline_in(to_milliseconds(options_.connect_deadline_s)));
+  shares_->check(0);
 }
 
 void Session::start_gpu() {

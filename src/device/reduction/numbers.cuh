@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/ptx/qualifier.cuh"
+#include "device/tile/number_pairs.cuh"
 
 #include <tilewire/data_type.h>
 
@@ -58,16 +59,8 @@ TILEWIRE_DEVICE Numbers<kCount> widened(const uint4& raw, DataType type) {
   return n;
 }
 
-TILEWIRE_DEVICE uint32_t packed_pair(float low, float high, DataType type) {
-  uint32_t bits;
-  if (type == DataType::bf16) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    memcpy(&bits, &pair, sizeof(bits));
-  } else {
-    const __half2 pair = __floats2half2_rn(low, high);
-    memcpy(&bits, &pair, sizeof(bits));
-  }
-  return bits;
+TILEWIRE_DEVICE uint32_t pack_pair(float low, float high, DataType type) {
+  return type == DataType::bf16 ? pack_pair<__nv_bfloat16>(low, high) : pack_pair<__half>(low, high);
 }
 
 // As widened() takes them, rounded.
@@ -78,7 +71,7 @@ TILEWIRE_DEVICE uint4 packed(const Numbers<kCount>& n, DataType type) {
   }
   uint32_t bits[4] = {};
 #pragma unroll
-  for (int32_t i = 0; i < kCount / 2; ++i) bits[i] = packed_pair(n.v[2 * i], n.v[2 * i + 1], type);
+  for (int32_t i = 0; i < kCount / 2; ++i) bits[i] = pack_pair(n.v[2 * i], n.v[2 * i + 1], type);
   return {bits[0], bits[1], bits[2], bits[3]};
 }
 
@@ -109,7 +102,7 @@ TILEWIRE_DEVICE void store_number(std::byte* to, float value, DataType type) {
   if (type == DataType::fp32) {
     *reinterpret_cast<float*>(to) = value;
   } else {
-    *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(packed_pair(value, 0, type));
+    *reinterpret_cast<uint16_t*>(to) = static_cast<uint16_t>(pack_pair(value, 0, type));
   }
 }
 

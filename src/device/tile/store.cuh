@@ -6,6 +6,7 @@
 #include "device/ptx/memory_order.cuh"
 #include "device/ptx/stmatrix.cuh"
 #include "device/ptx/tma.cuh"
+#include "device/tile/number_pairs.cuh"
 #include "device/tile/shared_tiles.cuh"
 
 #include <cuda_bf16.h>
@@ -19,19 +20,6 @@ namespace tilewire {
 // Named barriers of a tile kernel; 0 is __syncthreads.
 constexpr uint32_t kStoreBarrier = 1;  // and 2: one a computing warpgroup
 constexpr uint32_t kTurnBarrier = 3;   // and 4
-
-template <class Element>
-TILEWIRE_DEVICE uint32_t pack_pair(float low, float high) {
-  uint32_t bits;
-  if constexpr (std::is_same_v<Element, __nv_bfloat16>) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    memcpy(&bits, &pair, sizeof(bits));
-  } else {
-    const __half2 pair = __floats2half2_rn(low, high);
-    memcpy(&bits, &pair, sizeof(bits));
-  }
-  return bits;
-}
 
 template <class Element>
 using OtherNarrow = std::conditional_t<std::is_same_v<Element, __half>, __nv_bfloat16, __half>;

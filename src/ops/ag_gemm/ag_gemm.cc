@@ -39,11 +39,6 @@ Schedule Op::make_schedule(const Tables& tables, Epoch epoch, const Arguments& a
   return schedule;
 }
 
-Call::Program Op::program(const Schedule& schedule, const Plan& plan, const Operands& operands,
-                          const Arguments& arguments) {
-  return host_program(schedule, plan.choice.cursors, operands, arguments.stand_in ? &arguments.stand_in : nullptr);
-}
-
 // Copied are rows into the own gathered buffer; local peers get the own shard and forwarded ones; the network counts
 // what the proxy was given.
 CallReport Op::report(const Schedule& s) {

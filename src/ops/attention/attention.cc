@@ -117,14 +117,6 @@ HostOperands Op::make_operands(const Arguments& arguments, const Problem& proble
   return attention::make_operands(arguments, problem, me);
 }
 
-Schedule Op::make_schedule(const Tables& tables, Epoch epoch, const Arguments&, Session&) {
-  return tables.schedule(epoch);
-}
-
-Call::Program Op::program(const Schedule& schedule, const Plan& plan, const Operands& operands, const Arguments& args) {
-  return host_program(schedule, plan.choice.cursors, operands, args.stand_in ? &args.stand_in : nullptr);
-}
-
 // Copied are rows into the own buffer; local peers get the own shard and forwarded ones; the network counts what the
 // proxy was given.
 CallReport Op::report(const Schedule& s) {

@@ -56,14 +56,6 @@ HostOperands Op::make_operands(const Arguments& args, const Problem& problem, Ra
   return reduction_operands(kCallName, args, args.make_results(problem), result, problem.wire_dtype);
 }
 
-Schedule Op::make_schedule(const Tables& tables, Epoch epoch, const Arguments&, Session&) {
-  return tables.schedule(epoch);
-}
-
-Call::Program Op::program(const Schedule& schedule, const Plan& plan, const Operands& operands, const Arguments& args) {
-  return host_program(schedule, plan.choice.cursors, operands, args.stand_in ? &args.stand_in : nullptr);
-}
-
 CallReport Op::report(const Schedule& s) {
   CallReport report;
   if (s.is_one_shot) {

@@ -2,13 +2,13 @@
 #include "transport/bootstrap/control_monitor.h"
 
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <system_error>
 
 #include "base/log.h"
 #include "base/process_generation.h"
+#include "base/signals_blocked.h"
 
 namespace tilewire {
 namespace {
@@ -17,22 +17,6 @@ constexpr std::chrono::milliseconds kFinishLimit{200};
 constexpr size_t kRecordOverheadBytes = size_t{1} << 20;  // texts and lengths beside a gather's contributions
 
 constexpr size_t kMostGatherBytes = size_t{1} << 30;  // a message's length has 32 bits
-
-// Signals (Ctrl-C) are for the application's threads.
-class SignalsBlocked {
- public:
-  SignalsBlocked() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~SignalsBlocked() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  SignalsBlocked(const SignalsBlocked&) = delete;
-  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-
- private:
-  sigset_t before_;
-};
 
 const ControlOptions& checked(const ControlOptions& options) {
   if (options.heartbeat.count() <= 0 || options.death < 2 * options.heartbeat) {

@@ -1,4 +1,6 @@
-// How long the simulator takes for large calls of GEMM+ReduceScatter.
+// A large call of GEMM+ReduceScatter, for the bench of how long the simulator takes for it.
+#pragma once
+
 #include <algorithm>
 #include <vector>
 
@@ -6,11 +8,9 @@
 #include "testing/walk_bench.h"
 
 namespace tilewire::gemm_rs {
-namespace {
 
 // M = N = K = 8192 bf16 over all ranks, 132 compute workers a rank.
-OpSimulation big_call(const benchmark::State& state) {
-  const BigCluster cluster(state);
+inline OpSimulation big_call(const BigCluster& cluster) {
   OpSimulation simulation = cluster.simulation();
   const int64_t share = 8192 / cluster.ranks();
   const Problem problem{
@@ -23,11 +23,4 @@ OpSimulation big_call(const benchmark::State& state) {
   return simulation;
 }
 
-void random_walk(benchmark::State& state) { bench_random_walk(state, big_call(state)); }
-BENCHMARK(random_walk)->Apply(on_big_clusters);
-
-void clocked_walk(benchmark::State& state) { bench_clocked_walk(state, big_call(state)); }
-BENCHMARK(clocked_walk)->Apply(on_big_clusters);
-
-}  // namespace
 }  // namespace tilewire::gemm_rs

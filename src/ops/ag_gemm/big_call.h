@@ -1,4 +1,6 @@
-// How long the simulator takes for large calls of AllGather+GEMM.
+// A large call of AllGather+GEMM, for the bench of how long the simulator takes for it.
+#pragma once
+
 #include <algorithm>
 #include <vector>
 
@@ -6,11 +8,9 @@
 #include "testing/walk_bench.h"
 
 namespace tilewire::ag_gemm {
-namespace {
 
 // M = N = K = 8192 bf16 over all ranks, 132 compute workers a rank, tiles of 128 x 128.
-OpSimulation big_call(const benchmark::State& state) {
-  const BigCluster cluster(state);
+inline OpSimulation big_call(const BigCluster& cluster) {
   OpSimulation simulation = cluster.simulation();
   const int64_t share = 8192 / cluster.ranks();
   const Problem problem{.rows = std::vector<int64_t>(static_cast<size_t>(cluster.ranks()), share),
@@ -24,11 +24,4 @@ OpSimulation big_call(const benchmark::State& state) {
   return simulation;
 }
 
-void random_walk(benchmark::State& state) { bench_random_walk(state, big_call(state)); }
-BENCHMARK(random_walk)->Apply(on_big_clusters);
-
-void clocked_walk(benchmark::State& state) { bench_clocked_walk(state, big_call(state)); }
-BENCHMARK(clocked_walk)->Apply(on_big_clusters);
-
-}  // namespace
 }  // namespace tilewire::ag_gemm

@@ -1,0 +1,124 @@
+"""check_ops must pass this repository, and name each place that an operation was forgotten in."""
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CHECKER = Path(__file__).resolve().parent / "check_ops"
+ROOT = CHECKER.parents[1]
+READ = ["src/ops", "src/api", "include/tilewire", "python/src", "python/tilewire", "tests/gpu"]
+READ += ["docs/architecture.md", "tests/python/fake_cluster.py"]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of all that the checker reads."""
+    root = tmp_path_factory.mktemp("tree")
+    for name in READ:
+        source, to = ROOT / name, root / name
+        to.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, to, ignore=shutil.ignore_patterns("__pycache__", "*.so", "tilewire_wire"))
+        else:
+            shutil.copy(source, to)
+    return root
+
+
+class Tree:
+    """The copy, of which a test may change files; they are as before behind it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.before: dict[Path, str] = {}
+
+    def path(self, name: str) -> Path:
+        path = self.root / name
+        self.before.setdefault(path, path.read_text())
+        return path
+
+    def replace(self, name: str, old: str, new: str) -> None:
+        path = self.path(name)
+        assert old in self.before[path]
+        path.write_text(self.before[path].replace(old, new))
+
+
+@pytest.fixture
+def tree(copy: Path) -> Iterator[Tree]:
+    tree = Tree(copy)
+    yield tree
+    for path, text in tree.before.items():
+        path.write_text(text)
+
+
+def check(tree: Tree) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(CHECKER), "--root", str(tree.root)], capture_output=True, text=True, check=False
+    )
+
+
+def test_this_repository_passes(tree: Tree) -> None:
+    found = check(tree)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "complaint"),
+    [
+        ("src/ops/op_list.h", "gemm_ar::Op", "gemm_ar is included and not listed"),
+        ("src/ops/op_list.h", '#include "ops/gemm_ar/gemm_ar.h"\n', "gemm_ar is a folder and not listed"),
+        ("src/ops/device_op_list.h", "gemm_rs::DeviceOp", "gemm_rs is included and not listed"),
+        ("src/ops/device_op_list.h", '#include "ops/gemm_rs/device_op.h"\n', "gemm_rs: src/ops/device_op_list.h and"),
+        ("src/ops/gemm_ar/gemm_ar.h", "kHasKernel = false", "gemm_ar: has no device_op.h and does not say"),
+        ("src/ops/gemm_rs/problem.h", 'kCallName = "matmul', "gemm_rs: its problem.h has no kCallName"),
+        ("src/ops/gemm_rs/CMakeLists.txt", "tilewire_bench(gemm_rs_bench", "has no tilewire_bench(gemm_rs_bench"),
+        ("src/api/gemm_all_reduce.cc", '#include "ops/gemm_ar/', "gemm_ar: a source of src/api: found none"),
+        ("include/tilewire/gemm_all_reduce.h", "matmul_all_reduce(", "declares no matmul_all_reduce(Communicator&"),
+        ("include/tilewire/tilewire.h", "#include <tilewire/gemm_all_reduce.h>", "does not include gemm_all_reduce.h"),
+        ("docs/architecture.md", "`include/tilewire/gemm_all_reduce.h`", "section 1, has no row of gemm_all_reduce.h"),
+        ("docs/architecture.md", "src/ops/gemm_ar/README.md", "gemm_ar: docs/architecture.md does not name its README"),
+        ("python/tilewire/op_list.py", 'Op("matmul_all_reduce"', "gemm_ar: python/tilewire/op_list.py has no matmul"),
+        ("python/src/ops.h", "OP(all_reduce)", "gemm_ar: python/src/ops.h has no OP(all_reduce)"),
+        ("python/src/all_reduce.cc", 'kName = "matmul_all_reduce"', "python/src/all_reduce.cc does not bind"),
+        ("python/tilewire/_core.pyi", "matmul_all_reduce:", "gemm_ar: python/tilewire/_core.pyi has no"),
+        ("python/tilewire/_core.pyi", "def plan_matmul_all_reduce(", "gemm_ar: python/tilewire/_core.pyi has no"),
+        ("tests/python/fake_cluster.py", "def matmul_all_reduce(", "fake_cluster.py has no matmul_all_reduce"),
+        ("tests/gpu/kernel_budget.json", "7gemm_rs12fused_kernel", "gemm_rs: tests/gpu/kernel_budget.json has no"),
+        ("tests/gpu/CMakeLists.txt", "tilewire_cuda_test(gemm_rs_gpu_test", "gemm_rs: tests/gpu/CMakeLists.txt has no"),
+    ],
+)
+def test_a_forgotten_place_is_named(tree: Tree, name: str, old: str, complaint: str) -> None:
+    tree.replace(name, old, "x")
+    found = check(tree)
+    assert found.returncode == 1 and complaint in found.stdout, found.stdout + found.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("src/ops/gemm_ar/roles.h", "gemm_ar: there is no src/ops/gemm_ar/roles.h"),
+        ("src/ops/gemm_ar/gemm_ar_bench.cc", "gemm_ar: there is no src/ops/gemm_ar/gemm_ar_bench.cc"),
+        ("src/ops/gemm_rs/device_op.h", "gemm_rs: src/ops/device_op_list.h and"),
+        ("tests/gpu/gemm_rs_gpu_test.cu", "gemm_rs: there is no tests/gpu/gemm_rs_gpu_test.cu"),
+        ("python/tilewire/all_reduce_cases.py", "gemm_ar: there is no python/tilewire/all_reduce_cases.py"),
+        ("python/src/all_reduce.cc", "gemm_ar: a source of python/src: found none"),
+    ],
+)
+def test_a_missing_file_is_named(tree: Tree, name: str, complaint: str) -> None:
+    tree.path(name).unlink()
+    found = check(tree)
+    assert found.returncode == 1 and complaint in found.stdout, found.stdout + found.stderr
+
+
+def test_an_operation_of_python_alone_is_named(tree: Tree) -> None:
+    tree.replace("python/tilewire/op_list.py", "\nOPS = [\n", '\nOPS = [\n    Op("swim", "tilewire.swim"),\n')
+    assert "swim is no operation of src/ops/op_list.h" in check(tree).stdout
+
+
+def test_an_empty_list_does_not_pass(tree: Tree) -> None:
+    tree.path("src/ops/op_list.h").write_text("#pragma once\n")
+    found = check(tree)
+    assert found.returncode == 1 and "names no operation" in found.stdout
