@@ -1,13 +1,13 @@
-// How long the simulator takes for large calls of MoE dispatch.
+// A large call of MoE dispatch, for the bench of how long the simulator takes for it.
+#pragma once
+
 #include "ops/moe_dispatch/simulation.h"
 #include "testing/walk_bench.h"
 
 namespace tilewire::moe_dispatch {
-namespace {
 
 // 1024 tokens of each rank, 8 of 256 experts each, H 7168, I 2048, 132 compute workers a rank.
-OpSimulation big_call(const benchmark::State& state) {
-  const BigCluster cluster(state);
+inline OpSimulation big_call(const BigCluster& cluster) {
   OpSimulation simulation = cluster.simulation();
   Problem problem{.rank_of_expert = {}, .h = 7168, .top_k = 8, .most_rows = 16384};
   for (int32_t e = 0; e < 256; ++e) problem.rank_of_expert.push_back(e * cluster.ranks() / 256);
@@ -19,11 +19,4 @@ OpSimulation big_call(const benchmark::State& state) {
   return simulation;
 }
 
-void random_walk(benchmark::State& state) { bench_random_walk(state, big_call(state)); }
-BENCHMARK(random_walk)->Apply(on_big_clusters);
-
-void clocked_walk(benchmark::State& state) { bench_clocked_walk(state, big_call(state)); }
-BENCHMARK(clocked_walk)->Apply(on_big_clusters);
-
-}  // namespace
 }  // namespace tilewire::moe_dispatch
