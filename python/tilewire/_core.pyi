@@ -283,7 +283,9 @@ def zigzag_rows(total: int, ranks: int) -> list[int]: ...
 
 # --- python/src/moe_dispatch.cc
 
-class MoeDispatchGemmArguments:
+_MoeDispatchResults = tuple[Matrix, int, int]
+
+class MoeDispatchGemmArguments(_OpArguments):
     x: Matrix
     w1: Sequence[Matrix]
     cols: int
@@ -291,11 +293,9 @@ class MoeDispatchGemmArguments:
     out_dtype: str
     max_tokens: int | None
     max_source_tokens: int | None
-    plan_json: str
-    def __init__(self) -> None: ...
     def use_ids(self, address: int, shape: tuple[int, int], strides: tuple[int, int], is_64_bit: bool, /) -> None: ...
 
-class MoeDispatchGemmShape:
+class MoeDispatchGemmShape(_OpShape):
     experts: Sequence[int]
     h: int
     cols: int
@@ -305,31 +305,10 @@ class MoeDispatchGemmShape:
     tokens: int
     dtype: str
     out_dtype: str
-    plan_json: str
-    def __init__(self) -> None: ...
 
-class MoeDispatchGemmQuery(MachineQuery):
-    shape: MoeDispatchGemmShape
-    def __init__(self) -> None: ...
+class MoeDispatchGemmQuery(_OpQuery[MoeDispatchGemmShape]): ...
+class MoeDispatchGemm(_OpHandle[MoeDispatchGemmArguments, MoeDispatchGemmShape, _MoeDispatchResults]): ...
 
-class MoeDispatchGemm:
-    def __init__(self, comm: Communicator, shape: MoeDispatchGemmShape) -> None: ...
-    def __call__(
-        self,
-        arguments: MoeDispatchGemmArguments,
-        make_results: Callable[[int], tuple[Matrix, int, int]],
-        stream: int | None = None,
-        results: tuple[Matrix, int, int] | None = None,
-    ) -> CallReport: ...
-    @property
-    def plan_json(self) -> str: ...
-    def explain(self) -> str: ...
+moe_dispatch_matmul: _OpFunction[MoeDispatchGemmArguments, _MoeDispatchResults]
 
-def moe_dispatch_matmul(
-    comm: Communicator,
-    arguments: MoeDispatchGemmArguments,
-    make_results: Callable[[int], tuple[Matrix, int, int]],
-    stream: int | None = None,
-    results: tuple[Matrix, int, int] | None = None,
-) -> CallReport: ...
 def plan_moe_dispatch_matmul(query: MoeDispatchGemmQuery) -> PlanAnswer: ...

@@ -149,7 +149,7 @@ class RoleWorker {
   }
   TraceEvent operator()(const ReleaseWork&) { return {}; }
 
-  // What no row is for: results are written in full.
+  // What no row is for: results are written in full. Where nothing has moved, whoever raises the error makes y NaN.
   TraceEvent operator()(const DrainWork& w) {
     if (!w.is_end) return {};
     const HostOperands& o = *x_.operands;
@@ -166,7 +166,6 @@ class RoleWorker {
         std::memset(element_at(o.out, row, 0), 0, static_cast<size_t>(o.out.cols * size_bytes(o.out.dtype)));
       }
     }
-    if (!has_moved) fill_with_nan({o.out});
     return {};
   }
 

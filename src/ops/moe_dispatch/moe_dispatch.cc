@@ -60,11 +60,6 @@ Schedule Op::make_schedule(const Tables& tables, Epoch epoch, const Arguments& a
   return schedule;
 }
 
-Call::Program Op::program(const Schedule& schedule, const Plan& plan, const Operands& operands,
-                          const Arguments& arguments) {
-  return host_program(schedule, plan.choice.cursors, operands, arguments.stand_in ? &arguments.stand_in : nullptr);
-}
-
 // Rows and records that were written, by whose memory they were written into; the network counts what the proxy was
 // given.
 CallReport Op::report(const Schedule& s) {

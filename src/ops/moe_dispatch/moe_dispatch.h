@@ -60,8 +60,6 @@ struct Op : PlannedOp<Problem, PlanChoice, ScheduleTables> {
   static Problem make_problem(const Arguments& arguments, Session& session, CountExchange& counts);
   static Operands make_operands(const Arguments& arguments, const Problem& problem, Rank me);
   static Schedule make_schedule(const Tables& tables, Epoch epoch, const Arguments& arguments, Session& session);
-  static Call::Program program(const Schedule& schedule, const Plan& plan, const Operands& operands,
-                               const Arguments& arguments);
   // Throws Error(resource) of a call in which a rank would have got more rows than it may: on all ranks alike.
   static CallReport report(const Schedule& schedule);
 };
