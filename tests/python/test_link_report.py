@@ -1,4 +1,4 @@
-"""`tilewire doctor --net`: what it says of a network that is well, slow, or wrong; and the whole way over a played one."""
+"""`tilewire doctor --net`: what it says of a network that is well, slow or wrong; the whole way over a played one."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_two_processes_measure_the_emulated_network() -> None:
         + ["doctor", "--net", "--seconds", "0.01", "--messages", "2000", "--json"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -24,7 +24,7 @@ int run_rank(int32_t rank, const std::string& file) {
   options.nics = 2;
   options.rc_device = rank == 0 ? "rxe0,rxe2" : "rxe1,rxe3";
   try {
-    std::ofstream(file) << run_link_test({.options = options, .threads = {}}, {.seconds = 0.05, .messages = 2000});
+    std::ofstream(file) << run_link_test({.options = options, .threads = {}}, {.seconds = 0.02, .messages = 2000});
     return 0;
   } catch (const Error& error) {
     fprintf(stderr, "rank %d: %s\n", rank, error.what());

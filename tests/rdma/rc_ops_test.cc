@@ -4,6 +4,10 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <thread>
 
 #include "guest_wire.h"
@@ -108,8 +112,21 @@ TEST(RcFaults, ATransportThatTakesNothingForAWhileOnlyDelays) {
   expect_that_a_full_queue_only_delays<ag_gemm::Op>(rc_test_options(), use_device_of_node);
 }
 
-// Ranks as processes; rank 3 kills itself where it is to. 10: it was named.
-int run_process(int32_t rank, int port, bool one_dies) {
+// When and how rank 3 ends; without a signal it does not.
+struct Fate {
+  int signal = 0;
+  std::chrono::milliseconds into_creation{-1};  // so long after its beginning; negative: in the middle of a call
+};
+
+void end_this_process(Fate fate, std::chrono::milliseconds when) {
+  std::thread([=] {
+    std::this_thread::sleep_for(when);
+    kill(getpid(), fate.signal);
+  }).detach();
+}
+
+// Ranks as processes. 10: the loss of rank 3 was named.
+int run_process(int32_t rank, int port, Fate fate) {
   Options options = rc_test_options();
   options.rank = rank;
   options.world_size = 4;
@@ -118,43 +135,68 @@ int run_process(int32_t rank, int port, bool one_dies) {
   options.secret = "no secret from anybody";
   use_device_of_node(Rank{rank}, options);
   using Op = ag_gemm::Op;
+  const bool is_doomed = rank == 3 && fate.signal != 0;
   try {
+    if (is_doomed && fate.into_creation.count() >= 0) end_this_process(fate, fate.into_creation);
     const auto session = Session::create({.options = options, .threads = {}});
     OpCalls<Op> op(*session);
     run_good(op, Rank{rank}, 3);
-    if (one_dies && rank == 3) {  // in the middle of a call
-      std::thread killer([] {
-        std::this_thread::sleep_for(20ms);
-        kill(getpid(), SIGKILL);
-      });
-      for (;;) run_good(op, Rank{rank});
-    }
-    if (one_dies) run_good(op, Rank{rank}, 1000);
+    if (is_doomed && fate.into_creation.count() < 0) end_this_process(fate, 20ms);
+    if (fate.signal != 0) run_good(op, Rank{rank}, 100'000);
     session->close();
   } catch (const Error& error) {
     const std::string text = error.what();
-    if (error.kind() == ErrorKind::peer_lost && text.find("rank 3") != std::string::npos) return 10;
+    const bool is_lost = error.kind() == ErrorKind::peer_lost && text.find("rank 3") != std::string::npos;
+    if (is_lost) return 10;
     fprintf(stderr, "rank %d: %s\n", rank, text.c_str());
     return 1;
   }
   return ::testing::Test::HasFailure() ? 2 : 0;
 }
 
-std::vector<int> run_processes(int port, bool one_dies) {
+std::vector<int> run_processes(int port, Fate fate = {}) {
   std::vector<std::unique_ptr<ForkedChild>> ranks;
   for (int32_t r = 0; r < 4; ++r) {
-    ranks.push_back(std::make_unique<ForkedChild>([=] { return run_process(r, port, one_dies); }));
+    ranks.push_back(std::make_unique<ForkedChild>([=] { return run_process(r, port, fate); }));
   }
   std::vector<int> codes;
-  for (const auto& rank : ranks) codes.push_back(rank->wait());
+  for (int r = 0; r < 3; ++r) codes.push_back(ranks[static_cast<size_t>(r)]->wait());
+  if (fate.signal != 0) ranks[3]->kill_now();  // one that was stopped never ends
+  codes.push_back(ranks[3]->wait());
   return codes;
+}
+
+// What processes hold of the guest's devices: contexts and registered memory, as the kernel counts them.
+int held_of_devices() {
+  int held = 0;
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen("rdma resource show", "r"), pclose);
+  char line[512];
+  while (pipe != nullptr && fgets(line, sizeof(line), pipe.get()) != nullptr) {
+    for (const char* kind : {" mr ", " ctx "}) {
+      if (const char* at = std::strstr(line, kind)) held += std::atoi(at + std::strlen(kind));
+    }
+  }
+  return held;
 }
 
 TEST(RcProcesses, AKilledRankIsNamedByAllOthersAndTheNextRunWorks) {
   const auto begin = std::chrono::steady_clock::now();
-  EXPECT_EQ(run_processes(29511, true), (std::vector<int>{10, 10, 10, -SIGKILL}));
+  EXPECT_EQ(run_processes(29511, {.signal = SIGKILL}), (std::vector<int>{10, 10, 10, -SIGKILL}));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
-  EXPECT_EQ(run_processes(29512, false), (std::vector<int>{0, 0, 0, 0}));
+  EXPECT_EQ(run_processes(29512), (std::vector<int>{0, 0, 0, 0}));
+  EXPECT_EQ(held_of_devices(), 0);
+}
+
+// Wherever in the creation that is on a busy machine, or behind it: one that has connected but never answers is silent.
+TEST(RcProcesses, ARankThatDiesOrFallsSilentWhileAllConnectIsNamedInTime) {
+  int port = 29520;
+  for (const Fate& fate : {Fate{SIGKILL, 400ms}, Fate{SIGSTOP, 400ms}}) {
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(run_processes(port++, fate), (std::vector<int>{10, 10, 10, -SIGKILL}))
+        << "signal " << fate.signal << " after " << fate.into_creation.count() << " ms";
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
+  }
+  EXPECT_EQ(held_of_devices(), 0);
 }
 
 }  // namespace

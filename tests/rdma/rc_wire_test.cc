@@ -12,6 +12,7 @@
 #include "conformance/pattern.h"
 #include "guest_wire.h"
 #include "memory/forked_child.h"
+#include "transport/error_text.h"
 #include "transport/rc/address.h"
 #include "transport/rc/rc_port.h"
 #include "transport/rc/rc_transport.h"
@@ -206,6 +207,32 @@ class LyingPeer {
   std::array<std::vector<std::byte>, 2> arenas_;
   std::array<std::unique_ptr<Transport>, 2> transports_;
 };
+
+// Packets of 4096 bytes do not pass a switch that takes 1500; small ones do.
+TEST_F(RcWire, APathThatTakesShorterPacketsThanItsEndsIsFoundBeforeTheFirstCall) {
+  options_.retries = 1;
+  const TestNetwork net = network();
+  const auto first_error_of = [&] {
+    LyingPeer pair(
+        net, [](RcAddress&) {}, [this](const TransportContext& context) { return make(context); });
+    std::thread other([&] { error_of([&] { pair.at(1).check_paths(2s); }); });
+    const Error error = error_of([&] {
+      pair.at(0).check_paths(2s);
+      throw Error(ErrorKind::closed, {.what = "all went well"});
+    });
+    other.join();
+    return error;
+  };
+  run_shell("ip link set plug1 mtu 1500");
+  const Error long_packets = first_error_of();
+  options_.mtu_bytes = 1024;
+  const Error short_packets = first_error_of();
+  run_shell("ip link set plug1 mtu 4200");
+  EXPECT_EQ(long_packets.kind(), ErrorKind::unavailable);
+  EXPECT_SAYS(long_packets, "the first write to rank 1 failed");
+  EXPECT_SAYS(long_packets, "and their MTU");
+  EXPECT_EQ(short_packets.kind(), ErrorKind::closed) << short_packets.what();
+}
 
 TEST_F(RcWire, AWrongKeyIsRefusedAndBothSidesSaySo) {
   const TestNetwork net = network();

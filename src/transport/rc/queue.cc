@@ -112,7 +112,7 @@ abi::AhAttr RcQueue::path_to(const RcAddress& peer) const {
               .flow_label = 0,
               .sgid_index = static_cast<uint8_t>(setup_.port->gid.index),
               .hop_limit = kHopLimit,
-              .traffic_class = setup_.options->traffic_class};
+              .traffic_class = setup_.port->is_ethernet() ? setup_.options->traffic_class : uint8_t{0}};
   return path;
 }
 

@@ -26,7 +26,8 @@ namespace tilewire {
 
 // What a queue needs of the transport's scratch memory; peers write into the first two.
 struct RcQueueScratch {
-  static constexpr size_t kProbeBytes = 64;
+  // A packet of the longest path MTU: a path that carries only shorter ones does not pass the probe.
+  static constexpr size_t kProbeBytes = 4096;
 
   alignas(64) uint64_t taken;  // immediates of ours that the peer has taken
   alignas(64) std::byte probe_in[kProbeBytes];

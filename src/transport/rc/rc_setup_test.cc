@@ -1,9 +1,11 @@
 // What the RC transport does before it carries anything: which port it takes, what it says when none fits, and that
 // nothing is left of an attempt that failed. What it carries is tested over soft-RoCE (tests/rdma).
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <tilewire/error.h>
 
 #include "transport/error_text.h"
+#include "base/log.h"
 #include "transport/rc/address.h"
 #include "transport/rc/queue.h"
 #include "transport/rc/rc_port.h"
@@ -208,6 +210,35 @@ TEST_F(RcSetup, RanksThatDifferAreToldInWhat) {
   address = address_of(Rank{1});
   address.queues[0].peer = Rank{7};
   expect(address, "rank 1 has no queue for this rank");
+}
+
+TEST_F(RcSetup, ATrafficClassIsForRoceAloneAndElsewhereAWarning) {
+  for (const abi::LinkLayer network : {abi::kLinkEthernet, abi::kLinkInfiniband}) {
+    for (const int traffic_class : {0, 104}) {
+      for (const int level : {0, 3}) {
+        const bool is_roce = network == abi::kLinkEthernet;
+        device_.ports = {FakeDevice::port(fmt::format("nic{}{}{}", is_roce, traffic_class, level))};
+        device_.ports[0].attr.link_layer = network;
+        device_.ports[0].attr.lid = 3;
+        options_.traffic_class = static_cast<uint8_t>(traffic_class);
+        options_.service_level = static_cast<uint8_t>(level);
+        std::vector<std::string> lines;
+        const LogSink before = set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+        const auto transport = make(1);
+        set_log_sink(before);
+        RcAddress address = address_of(Rank{1});
+        address.gid = kGlobal;  // of another subnet, so that InfiniBand has a global route too
+        const std::vector<Bytes> addresses{{}, address.pack()};
+        transport->connect(addresses, milliseconds(1));
+        const abi::AhAttr& path = device_.last_path.ah_attr;
+        EXPECT_EQ(path.is_global, 1);
+        EXPECT_EQ(path.grh.traffic_class, is_roce ? traffic_class : 0);
+        EXPECT_EQ(path.sl, level);
+        EXPECT_EQ(lines.size(), !is_roce && traffic_class != 0 ? 1u : 0u);
+        for (const std::string& line : lines) EXPECT_NE(line.find("rc_traffic_class = 104"), std::string::npos) << line;
+      }
+    }
+  }
 }
 
 TEST_F(RcSetup, APathGoesByGidOnRoceAndByLidOnInfiniband) {

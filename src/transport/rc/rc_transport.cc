@@ -108,6 +108,12 @@ RcTransport::RcTransport(const TransportContext& context, const RcOptions& optio
       peers_(static_cast<size_t>(context.ranks)) {
   TILEWIRE_CHECK(pd_, ErrorKind::resource, "{}: no protection domain on {}", where(), port_.name);
   if (!port_.gid.warning.empty()) log_once("rc gid " + port_.name, "{}: {}", port_.name, port_.gid.warning);
+  if (options_.traffic_class != 0 && !port_.is_ethernet()) {
+    log_once("rc traffic class " + port_.name,
+             "{} is InfiniBand, where rc_traffic_class = {} has no meaning; see "
+             "rc_service_level",
+             port_.name, options_.traffic_class);
+  }
   check_device_limits(port_, options_, context.peers.size(), where());
   make_queues();
   log_info("rc: {}; {} queue pairs, signals by {}", port_.text(), queues_.size(), to_string(options_.signal));
