@@ -29,15 +29,10 @@ struct RoleEntry {
 
 template <class Roles>
 struct RoleList {
-  static consteval int32_t number(std::string_view name) {
-    for (size_t i = 0; i < std::size(Roles::kAll); ++i) {
-      if (name == Roles::kAll[i].name) return static_cast<int32_t>(i);
-    }
-    throw "there is no role of this name in the op's list";
-  }
+  static consteval int32_t number(std::string_view name) { return place_of(name); }
   // Where an agent of the role stands, as for_each_role() visits it.
   static consteval AgentPlace place(std::string_view name) {
-    const RoleEntry& entry = Roles::kAll[number(name)];
+    const RoleEntry& entry = Roles::kAll[place_of(name)];
     return {.role = entry.name, .ring = entry.ring};
   }
   static consteval Ring ring(int32_t number) { return Ring{Roles::kAll[number].ring}; }
@@ -52,6 +47,15 @@ struct RoleList {
     std::array<const char*, std::size(Roles::kAll)> names{};
     for (size_t i = 0; i < names.size(); ++i) names[i] = Roles::kAll[i].name;
     return names;
+  }
+
+ private:
+  // clang 14 takes no consteval function for a constant inside another one.
+  static constexpr int32_t place_of(std::string_view name) {
+    for (size_t i = 0; i < std::size(Roles::kAll); ++i) {
+      if (name == Roles::kAll[i].name) return static_cast<int32_t>(i);
+    }
+    throw "there is no role of this name in the op's list";
   }
 };
 

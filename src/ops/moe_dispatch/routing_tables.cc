@@ -167,7 +167,8 @@ void RoutingTables::add_up(const Schedule& s, const std::vector<const int32_t*>&
   }
   offsets_.assign(1, 0);
   for (int32_t e = 0; e < s.own_experts(); ++e) {
-    offsets_.push_back(offsets_.back() + of_expert[static_cast<size_t>(s.experts.first_of(s.topology(), s.me()) + e)]);
+    const int32_t place = s.experts.first_of(s.topology(), s.me()) + e;
+    offsets_.push_back(offsets_.back() + of_expert[static_cast<size_t>(place)]);
   }
   for (size_t r = 0; r < ranks && !has_overflow() && !s.counts_only; ++r) {
     if (rows_of_[r] <= view_.most_rows) continue;
