@@ -1,4 +1,4 @@
-"""`tilewire doctor --net`: what it says of a network that is well, slow or wrong; the whole way over a played one."""
+"""`tilewire doctor --net`: what it says of a network that is well, slow or wrong; the way over a played one."""
 
 from __future__ import annotations
 
