@@ -37,7 +37,7 @@ class FakeVerbs {
   template <class Signature>
   static Signature* function(const char* name) {
     static void* const handle = dlopen(library(), RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) throw std::runtime_error(dlerror());
+    if (handle == nullptr) throw std::runtime_error(std::string("cannot be loaded: ") + library());
     return reinterpret_cast<Signature*>(dlsym(handle, name));
   }
 };
