@@ -133,6 +133,7 @@ int run_process(int32_t rank, int port, Fate fate) {
   options.layout = "2,2";
   options.rendezvous = fmt::format("127.0.0.1:{}", port);
   options.secret = "no secret from anybody";
+  if (fate.into_creation.count() >= 0) options.connect_deadline_s = 25;
   use_device_of_node(Rank{rank}, options);
   using Op = ag_gemm::Op;
   const bool is_doomed = rank == 3 && fate.signal != 0;
@@ -147,7 +148,10 @@ int run_process(int32_t rank, int port, Fate fate) {
   } catch (const Error& error) {
     const std::string text = error.what();
     const bool is_lost = error.kind() == ErrorKind::peer_lost && text.find("rank 3") != std::string::npos;
-    if (is_lost) return 10;
+    // On a very slow machine it had not even come.
+    const bool is_missed =
+        error.kind() == ErrorKind::deadline && text.find("rank 3 did not come to the rendezvous") != std::string::npos;
+    if (is_lost || is_missed) return 10;
     fprintf(stderr, "rank %d: %s\n", rank, text.c_str());
     return 1;
   }
@@ -194,7 +198,7 @@ TEST(RcProcesses, ARankThatDiesOrFallsSilentWhileAllConnectIsNamedInTime) {
     const auto begin = std::chrono::steady_clock::now();
     EXPECT_EQ(run_processes(port++, fate), (std::vector<int>{10, 10, 10, -SIGKILL}))
         << "signal " << fate.signal << " after " << fate.into_creation.count() << " ms";
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, 30s);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 45s);
   }
   EXPECT_EQ(held_of_devices(), 0);
 }
