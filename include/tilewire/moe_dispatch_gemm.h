@@ -68,7 +68,7 @@ struct MoeDispatchShape {
   int32_t k = 1;
   int64_t max_tokens = 0;
   std::optional<int64_t> max_source_tokens{};  // max_tokens unless given
-  // For plan queries: what each rank brings; 0: what gives each rank max_tokens rows where all experts get as many.
+  // For plan queries, a handle takes no notice: what each rank brings; 0: what gives each rank max_tokens rows where all experts get as many.
   int64_t tokens = 0;
   DataType dtype = DataType::bf16;
   DataType out_dtype = DataType::bf16;

@@ -42,13 +42,13 @@ struct RingAttentionArguments {
   bool causal = false;
   std::optional<double> scale{};  // 1 / sqrt(D) unless given
   SequencePlacement placement = SequencePlacement::contiguous;
-  std::vector<int64_t> positions{};     // given: of this rank's queries, in any order, from 0 on
-  std::vector<int64_t> kv_positions{};  // and of its keys; empty: as positions
+  std::vector<int64_t> positions{};                    // given: of this rank's queries, in any order, from 0 on
+  std::optional<std::vector<int64_t>> kv_positions{};  // and of its keys; as positions unless given
   // Several documents in one sequence: where each begins and, last, where the last one ends; the same on all ranks. Rows
   // of a document see keys of it alone. They may cross ranks and be empty; rows behind the last one are pads, which see
-  // nothing and are not seen. Empty: one document. Of the keys: empty for the same.
+  // nothing and are not seen. Empty: one document. Of the keys: the same unless given.
   std::vector<int64_t> cu_seqlens{};
-  std::vector<int64_t> kv_cu_seqlens{};
+  std::optional<std::vector<int64_t>> kv_cu_seqlens{};
   RowCounts rows{};                     // of q
   RowCounts kv_rows{};                  // of k and v; `same`: known as those of q are, and the same list
   std::optional<DataType> out_dtype{};  // q's unless given
@@ -80,7 +80,7 @@ struct RingAttentionShape {
   bool causal = false;
   SequencePlacement placement = SequencePlacement::contiguous;  // not given
   std::vector<int64_t> cu_seqlens{};
-  std::vector<int64_t> kv_cu_seqlens{};
+  std::optional<std::vector<int64_t>> kv_cu_seqlens{};
   std::string plan_json{};
 };
 

@@ -252,9 +252,9 @@ class RingAttentionArguments(_OpArguments, _RowArguments):
     scale: float | None
     placement: str
     positions: Sequence[int]
-    kv_positions: Sequence[int]
+    kv_positions: Sequence[int] | None
     cu_seqlens: Sequence[int]
-    kv_cu_seqlens: Sequence[int]
+    kv_cu_seqlens: Sequence[int] | None
     out_dtype: str
     def use_kv_rows(self, rows: Sequence[int]) -> None: ...
     def exchange_kv_rows(self) -> None: ...
@@ -271,7 +271,7 @@ class RingAttentionShape(_OpShape):
     causal: bool
     placement: str
     cu_seqlens: Sequence[int]
-    kv_cu_seqlens: Sequence[int]
+    kv_cu_seqlens: Sequence[int] | None
 
 class RingAttentionQuery(_OpQuery[RingAttentionShape]): ...
 class RingAttention(_OpHandle[RingAttentionArguments, RingAttentionShape, tuple[Matrix, Matrix]]): ...

@@ -52,6 +52,12 @@ struct MoeDispatchFront {
   }
 };
 
+// A handle's calls bring any number of tokens.
+MoeDispatchShape without_tokens(MoeDispatchShape shape) {
+  shape.tokens = 0;
+  return shape;
+}
+
 }  // namespace
 
 CallReport moe_dispatch_matmul(Communicator& comm, const MoeDispatchArguments& arguments) {
@@ -60,7 +66,7 @@ CallReport moe_dispatch_matmul(Communicator& comm, const MoeDispatchArguments& a
 }
 
 MoeDispatchGemm::MoeDispatchGemm(Communicator& comm, const Shape& shape)
-    : OpHandle(comm, shape, agree_op<MoeDispatchFront>(comm, shape)) {}
+    : OpHandle(comm, without_tokens(shape), agree_op<MoeDispatchFront>(comm, without_tokens(shape))) {}
 
 CallReport MoeDispatchGemm::operator()(const MoeDispatchArguments& arguments) const {
   return run_handle<MoeDispatchFront>(*this, arguments);

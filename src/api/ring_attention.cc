@@ -22,6 +22,11 @@ const std::vector<int64_t>& or_as(const std::vector<int64_t>& of_keys, const std
   return of_keys.empty() ? of_queries : of_keys;
 }
 
+const std::vector<int64_t>& or_as(const std::optional<std::vector<int64_t>>& of_keys,
+                                  const std::vector<int64_t>& of_queries) {
+  return of_keys ? *of_keys : of_queries;
+}
+
 struct RingAttentionFront {
   using Op = attention::Op;
   using Arguments = RingAttentionArguments;

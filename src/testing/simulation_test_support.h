@@ -55,7 +55,7 @@ std::vector<AddRandomCall> random_calls_of(OpTypes<Op...>) {
 inline int32_t ranks_of(const Layout& layout) { return std::accumulate(layout.begin(), layout.end(), 0); }
 
 inline ArenaLayout small_arena(int32_t ranks) {
-  return {.flags = {.ranks = ranks, .max_chunks = 32}, .half_stride_bytes = 1 << 20, .user_stride_bytes = 1 << 20};
+  return {.flags = {.ranks = ranks, .max_chunks = 32}, .half_stride_bytes = 1 << 22, .user_stride_bytes = 1 << 20};
 }
 
 inline OpSimulation small_simulation(const Layout& layout, Epoch first_epoch = 2) {

@@ -101,7 +101,8 @@ int start_poll(abi::CqEx* ex, abi::PollCqAttr*) {
   FakeCq& cq = cq_of(ex);
   if (cq.ready_count.load(std::memory_order_acquire) == 0) return ENOENT;
   const std::lock_guard lock(cq.nic->mutex);
-  return cq.nic->fetch(cq, kPollBatch) ? show(ex) : ENOENT;
+  cq.is_polled = cq.nic->fetch(cq, kPollBatch);
+  return cq.is_polled ? show(ex) : ENOENT;
 }
 
 int next_poll(abi::CqEx* ex) {
@@ -112,6 +113,7 @@ int next_poll(abi::CqEx* ex) {
 // What was fetched and not looked at comes first the next time.
 void end_poll(abi::CqEx* ex) {
   FakeCq& cq = cq_of(ex);
+  cq.is_polled = false;
   if (cq.at >= cq.batch.size()) return;
   const std::lock_guard lock(cq.nic->mutex);
   cq.ready.push_front(std::span(std::as_const(cq.batch)).subspan(cq.at + 1));

@@ -111,6 +111,7 @@ struct FakeCq {
   std::atomic<size_t> ready_count{0};
   std::vector<Completion> batch{};  // between start_poll and end_poll, of its poller alone
   size_t at = 0;
+  bool is_polled = false;
 };
 
 // A request, on its way.

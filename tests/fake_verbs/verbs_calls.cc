@@ -1,5 +1,7 @@
 // The functions of libibverbs.so.1 that Tilewire calls, as an EFA device answers them.
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "fake_verbs/exports.h"
@@ -40,6 +42,7 @@ int post_recv(abi::Qp* base, abi::RecvWr* wr, abi::RecvWr** bad) {
   const std::lock_guard lock(nic.mutex);
   if (nic.refuses("post_recv")) return errno;
   for (; wr != nullptr; wr = wr->next) {
+    if (wr->num_sge == 0) continue;  // as libefa: the device gets nothing, and nobody is told
     if (qp.receives.size() < qp.cap.max_recv_wr && wr->num_sge <= 1) {
       qp.receives.push(wr->wr_id);
       continue;
@@ -219,6 +222,12 @@ EXPORT int ibv_modify_qp(abi::Qp* base, abi::QpAttr* attr, int mask) {
 EXPORT int ibv_destroy_qp(abi::Qp* base) {
   auto* qp = reinterpret_cast<FakeQp*>(base);
   Nic& nic = *qp->device->nic;
+  for (const FakeCq* cq : {qp->send_cq, qp->recv_cq}) {
+    if (!cq->is_polled) continue;
+    std::fprintf(stderr,
+                 "fake verbs: a queue pair is destroyed while its completions are polled: libefa waits for ever\n");
+    std::abort();
+  }
   const std::lock_guard lock(nic.mutex);
   nic.forget(qp);
   qp->device->qps.erase(base->qp_num);

@@ -60,6 +60,14 @@ def options() -> dict[str, bool]:
         again("counts exchanged", q, k, v, rows="exchange")
         again("positions given", q, k, v, positions=w.places)
         again("positions given of both", q, k, v, positions=(list(w.places), w.places))
+        last = comm.rank == comm.world_size - 1
+        kv, kv_places = (whole[:, : 0 if last else 1] for whole in (k, v)), [] if last else w.places[:1]
+        checks["positions given, no keys on a rank"] = (
+            outcome(lambda: tw.ring_attention(q, *kv, positions=(w.places, kv_places)))["error"] == ""
+        )
+        mistake = {"cu_seqlens": [0, 9, 3]} if last else {}
+        refused = outcome(lambda: tw.ring_attention(q, k, v, **{**known, "rows": "exchange"}, **mistake))
+        checks["documents that fall on one rank"] = refused["error"] == ("InvalidArgument" if last else "Refused")
         again("scale given", q, k, v, scale=D**-0.5)
         heads_first = [np.ascontiguousarray(x.swapaxes(1, 2)).swapaxes(1, 2) for x in (q, k, v)]
         again("laid out as [B, H, S, D]", *heads_first)
@@ -93,6 +101,8 @@ def options() -> dict[str, bool]:
             "documents that fall": lambda: tw.ring_attention(q, k, v, cu_seqlens=[0, 9, 3], **known),
             "an out of another shape": lambda: tw.ring_attention(q, k, v, out=out[:1], **known),
             "an out that is q": lambda: tw.ring_attention(q, k, v, out=q, **known),
+            "an infinite scale in 32 bits": lambda: tw.ring_attention(q, k, v, scale=1e39, **known),
+            "no positions of keys": lambda: tw.ring_attention(q, k, v, **{**known, "positions": (w.places, [])}),
             "too few positions": lambda: tw.ring_attention(q, k, v, **{**known, "positions": [1, 2]}),
         }.items():
             checks[f"{name}: refused"] = outcome(call)["error"] == "InvalidArgument"

@@ -428,6 +428,7 @@ def test_plan_says_what_and_why(tmp_path: Path) -> None:
 @pytest.mark.parametrize("op", [op.name for op in OPS])
 def test_every_operation_is_planned_drawn_and_given_as_json(op: str, tmp_path: Path) -> None:
     sizes = {"m": "64", "k": "32", "n": "48", "s": "64", "heads": "4,2", "d": "64"}
+    sizes |= {"t": "16", "e": "8", "h": "32", "i": "48"}
     names = importlib.import_module(next(one.module for one in OPS if one.name == op)).PLAN_SHAPE
     shape = [word for name in names for word in (f"--{name}", sizes[name])] + ["--nodes", "2,2"]
     result = invoke("plan", op, *shape, "--picture", str(tmp_path / "p.svg"))

@@ -104,15 +104,31 @@ TEST_F(FakeDeviceTest, AnImmediateTakesAReceiveAndWithoutOneTheReceiverIsNotRead
   ASSERT_EQ(queue_.ex()->wr_complete(queue_.ex()), 0);
   EXPECT_EQ(queue_.sent.only(), abi::kWcRnrRetryExcErr);
   EXPECT_EQ(queue_.arrived.only(), -1);
-  abi::RecvWr receive{};
-  abi::RecvWr* bad = nullptr;
-  ASSERT_EQ(queue_.library().post_recv(queue_.qp(), &receive, &bad), 0);
+  abi::Sge piece{};
+  for (const int pieces : {0, 1}) {  // libefa passes over a receive that has none
+    abi::RecvWr receive{.wr_id = 0, .next = nullptr, .sg_list = &piece, .num_sge = pieces};
+    abi::RecvWr* bad = nullptr;
+    ASSERT_EQ(queue_.library().post_recv(queue_.qp(), &receive, &bad), 0);
+    queue_.ex()->wr_start(queue_.ex());
+    queue_.add();
+    ASSERT_EQ(queue_.ex()->wr_complete(queue_.ex()), 0);
+    EXPECT_EQ(queue_.sent.only(), pieces == 0 ? abi::kWcRnrRetryExcErr : abi::kWcSuccess);
+    EXPECT_EQ(queue_.arrived.only(), pieces == 0 ? -1 : static_cast<int>(abi::kWcSuccess));
+  }
+  EXPECT_EQ(queue_.memory[67], std::byte{42});
+}
+
+// libefa holds a lock while completions are looked at, and destroying the queue pair would wait for it.
+TEST_F(FakeDeviceTest, WhatIsThrownInALookLeavesTheQueuePairFreeToGo) {
+  SrdQueue queue(queue_.setup());
   queue_.ex()->wr_start(queue_.ex());
-  queue_.add();
+  queue_.begin();
+  queue_.set_source();
+  queue_.set_target(queue.number());
   ASSERT_EQ(queue_.ex()->wr_complete(queue_.ex()), 0);
   EXPECT_EQ(queue_.sent.only(), abi::kWcSuccess);
-  EXPECT_EQ(queue_.arrived.only(), abi::kWcSuccess);
-  EXPECT_EQ(queue_.memory[67], std::byte{42});
+  const auto look = [&] { queue.take_arrived([](const SrdArrived&) { throw std::runtime_error("of nobody"); }); };
+  EXPECT_THROW(look(), std::runtime_error);
 }
 
 TEST_F(FakeDeviceTest, WhatIsStillUsedIsNotFreed) {

@@ -5,6 +5,7 @@
 #include <stdexcept>
 
 #include "fake_verbs/control.h"
+#include "transport/srd/queue.h"
 #include "transport/srd/srd_port.h"
 #include "transport/verbs/handles.h"
 
@@ -61,6 +62,17 @@ class RawQueue {
   verbs::abi::Qp* qp() const { return qp_.get(); }
   verbs::abi::QpEx* ex() const { return ex_; }
   uint32_t key() const { return mr_->lkey; }
+  // For another queue pair on the same device.
+  SrdQueue::Setup setup() const {
+    return {.libraries = libraries_,
+            .port = &port_,
+            .pd = pd_.get(),
+            .qkey = kQkey,
+            .send_entries = entries_,
+            .receive_entries = entries_,
+            .is_unsolicited = true,
+            .where = "raw queue"};
+  }
 
   verbs::abi::QpInitAttrEx good_attr() {
     verbs::abi::QpInitAttrEx attr{};
@@ -103,7 +115,8 @@ class RawQueue {
     ex_->wr_rdma_write_imm(ex_, mr_->rkey, reinterpret_cast<uint64_t>(memory) + 64, 3);
   }
   void set_source() { ex_->wr_set_sge(ex_, mr_->lkey, reinterpret_cast<uint64_t>(memory), 16); }
-  void set_target() { ex_->wr_set_ud_addr(ex_, ah_.get(), qp_->qp_num, kQkey); }
+  void set_target() { set_target(qp_->qp_num); }
+  void set_target(uint32_t queue) { ex_->wr_set_ud_addr(ex_, ah_.get(), queue, kQkey); }
   void add() {
     begin();
     set_source();

@@ -76,8 +76,9 @@ void check_arguments(const Arguments& args, const Session& session) {
   check_tensor("k", args.k);
   check_tensor("v", args.v);
   check_fit(args.q, args.k, args.v);
-  if (args.scale && !std::isfinite(*args.scale)) {
-    refuse_argument(kCallName, "scale is no number", fmt::format("scale = {}", *args.scale), "must be finite");
+  if (args.scale && !std::isfinite(static_cast<float>(*args.scale))) {
+    refuse_argument(kCallName, "scale is no number", fmt::format("scale = {}", *args.scale),
+                    "must be finite in 32 bits");
   }
   check_list("rows", args.rows, "q", args.q.rows, session);
   const bool follows = args.kv_rows.from == RowCounts::From::same && args.rows.from == RowCounts::From::list;

@@ -103,6 +103,7 @@ Problem Op::make_problem(const Arguments& args, Session& session, CountExchange&
       problem_of(args, counts_of(args.rows, args.q.rows, ranks), counts_of(kv_counts_of(args), args.k.rows, ranks));
   if (exchanged(args) != nullptr) {
     // All that is known to be wrong before is told in the exchange: rows of other ranks are not.
+    problem.validate_documents();
     Problem known = problem;
     known.placement = Placement::contiguous;
     known.documents = known.kv_documents = {};

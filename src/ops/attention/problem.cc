@@ -43,15 +43,23 @@ void check_heads(const Problem& p) {
   }
 }
 
-void check_documents(const char* name, const std::vector<int64_t>& begins, int64_t rows) {
-  const auto text = [&] { return fmt::format("{} = [{}], {} rows", name, fmt::join(begins, ", "), rows); };
-  if (begins.front() != 0) refuse_argument(kCallName, "documents do not begin at 0", text(), "the first must be 0");
+std::string begins_text(const std::vector<int64_t>& begins) {
+  return fmt::format("cu_seqlens = [{}]", fmt::join(begins, ", "));
+}
+
+void check_begins(const std::vector<int64_t>& begins) {
+  if (begins.front() != 0) {
+    refuse_argument(kCallName, "documents do not begin at 0", begins_text(begins), "the first must be 0");
+  }
   if (!std::is_sorted(begins.begin(), begins.end())) {
-    refuse_argument(kCallName, "documents do not follow each other", text(), "must not fall");
+    refuse_argument(kCallName, "documents do not follow each other", begins_text(begins), "must not fall");
   }
-  if (begins.back() > rows) {
-    refuse_argument(kCallName, "documents end behind the last row", text(), "the last must not be above all rows");
-  }
+}
+
+void check_end(const std::vector<int64_t>& begins, int64_t rows) {
+  if (begins.empty() || begins.back() <= rows) return;
+  refuse_argument(kCallName, "documents end behind the last row", fmt::format("{}, {} rows", begins_text(begins), rows),
+                  "the last must not be above all rows");
 }
 
 void check_placement(const char* name, const std::vector<int64_t>& rows, Placement placement,
@@ -122,20 +130,27 @@ MaskRule Problem::mask() const {
           .causal_offset = total_kv_rows() - total_rows()};
 }
 
+void Problem::validate_documents() const {
+  if (documents.size() != kv_documents.size()) {
+    refuse_argument(kCallName, "queries and keys have different numbers of documents",
+                    fmt::format("cu_seqlens have {} and {} numbers", documents.size(), kv_documents.size()),
+                    "must be equal");
+  }
+  if (documents.empty()) return;
+  check_begins(documents);
+  check_begins(kv_documents);
+}
+
 void Problem::validate() const {
   check_counts("rows", rows);
   check_counts("kv_rows", kv_rows);
   check_heads(*this);
   check_placement("rows", rows, placement, given);
   check_placement("kv_rows", kv_rows, placement, given_kv);
-  if (documents.size() != kv_documents.size()) {
-    refuse_argument(kCallName, "queries and keys have different numbers of documents",
-                    fmt::format("cu_seqlens have {} and {} numbers", documents.size(), kv_documents.size()),
-                    "must be equal");
-  }
-  if (!documents.empty()) {
-    check_documents("cu_seqlens", documents, placement == Placement::given ? INT64_MAX : total_rows());
-    check_documents("cu_seqlens", kv_documents, placement == Placement::given ? INT64_MAX : total_kv_rows());
+  validate_documents();
+  if (placement != Placement::given) {
+    check_end(documents, total_rows());
+    check_end(kv_documents, total_kv_rows());
   }
   const int64_t most_rows = std::max(total_rows(), total_kv_rows());
   const int64_t row_bytes = checked_mul(checked_mul(batch, std::max(q_heads, kv_heads)), 8 * head_dim);

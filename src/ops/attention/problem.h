@@ -51,6 +51,8 @@ struct Problem {
 
   // Throws Error(invalid_argument) that names what is wrong. Looks at no other rank.
   void validate() const;
+  // The part of it that needs no rows of other ranks.
+  void validate_documents() const;
   // What has to be equal on all ranks, part by part. Who calls says which op it is of.
   CallParts agreed() const;
   // The whole problem, for logs and errors. Again without the op's name.

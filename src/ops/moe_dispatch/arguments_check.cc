@@ -119,6 +119,12 @@ HostOperands make_operands(const Arguments& args, const Problem& problem) {
   operands.out = results.out;
   operands.origins = results.origins;
   operands.offsets = results.offsets;
+  if (problem.result_rows > 0 && operands.origins == nullptr) {
+    refuse_argument(kCallName, "no memory for origins", "make_results gave none", "a place for each row");
+  }
+  if (operands.offsets == nullptr) {
+    refuse_argument(kCallName, "no memory for offsets", "make_results gave none", "one more than local experts");
+  }
   const NamedMatrix out{"out", results.out};
   check_result(kCallName, out, {.rows = problem.result_rows, .cols = problem.cols, .dtype = problem.out_dtype});
   check_no_overlap(kCallName, {out}, read_matrices(args));

@@ -253,6 +253,7 @@ TEST(MoeDispatch, WhatCannotBeIsRefusedByName) {
   expect_refused("max_source_tokens = 8", [](Arguments& args) { args.max_source_tokens = 8; });
   expect_refused("max_tokens = -1", [](Arguments& args) { args.max_tokens = -1; });
   expect_refused("experts[5] = 4", [](Arguments& args) { args.rank_of_expert[5] = 4; });
+  expect_refused("experts[5] = -1", [](Arguments& args) { args.rank_of_expert[5] = -1; });
 }
 
 TEST(MoeDispatch, RanksThatDisagreeOnWhereExpertsAreHearBothPlacements) {

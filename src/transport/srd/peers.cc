@@ -64,7 +64,7 @@ const SrdPeers::Known& SrdPeers::handle_of(const Own& own, Rank rank, const SrdA
   abi::EfaAhAttr efa{};
   known.handle = Ah(*own.libraries.verbs, own.libraries.verbs->create_ah(own.pd, &attr));
   const int error = known.handle ? own.libraries.efa->query_ah(known.handle.get(), &efa, sizeof(efa)) : errno;
-  if (error != 0) {
+  if (!known.handle || error != 0) {
     throw Error(ErrorKind::resource, {.what = fmt::format("no address handle for rank {} could be made", rank.value),
                                       .where = own.where,
                                       .values = fmt::format("GID {} of {}, from {}: {}", gid_text(address.gid),

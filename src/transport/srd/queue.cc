@@ -124,8 +124,10 @@ void SrdQueue::post_receives(uint32_t count) {
   while (count > 0) {
     const uint32_t now = std::min(count, static_cast<uint32_t>(receive_chain_.size()));
     for (uint32_t i = 0; i < now; ++i) {
-      receive_chain_[i] = {
-          .wr_id = 0, .next = i + 1 < now ? &receive_chain_[i + 1] : nullptr, .sg_list = nullptr, .num_sge = 0};
+      receive_chain_[i] = {.wr_id = 0,
+                           .next = i + 1 < now ? &receive_chain_[i + 1] : nullptr,
+                           .sg_list = &setup_.received,
+                           .num_sge = 1};
     }
     abi::RecvWr* bad = nullptr;
     const int error = setup_.libraries.verbs->post_recv(qp_.get(), receive_chain_.data(), &bad);
@@ -152,6 +154,13 @@ void SrdQueue::fail_receive(int32_t status) const {
        .where = setup_.where,
        .values = fmt::format("{}, port {}", srd_status_text(*setup_.libraries.verbs, status), setup_.port->port.name),
        .advice = "look at the state of the device (ibv_devinfo)"});
+}
+
+void SrdQueue::fail_poll(int error) const {
+  throw Error(ErrorKind::unavailable, {.what = "the device does not tell its completions",
+                                       .where = setup_.where,
+                                       .values = fmt::format("{}, port {}", errno_text(error), setup_.port->port.name),
+                                       .advice = "look at the state of the device (ibv_devinfo)"});
 }
 
 }  // namespace tilewire

@@ -49,6 +49,7 @@ class SrdQueue {
     uint32_t receive_entries = 0;
     bool is_unsolicited = false;
     uint8_t rnr_retries = 0;
+    verbs::abi::Sge received{};  // registered memory, none of it used: libefa passes over a receive that has none
     std::string where{};
   };
 
@@ -79,6 +80,7 @@ class SrdQueue {
   void modify(verbs::abi::QpAttr& attr, int mask, const char* step);
   void post_receives(uint32_t count);
   [[noreturn]] void fail_receive(int32_t status) const;
+  [[noreturn]] void fail_poll(int error) const;
   template <class Take>
   void poll(verbs::abi::CqEx* cq, Take&& take);
   void end_request(const SrdTarget& target, const verbs::Piece& piece);
@@ -99,12 +101,20 @@ class SrdQueue {
 template <class Take>
 void SrdQueue::poll(verbs::abi::CqEx* cq, Take&& take) {
   verbs::abi::PollCqAttr attr{};
-  if (cq->start_poll(cq, &attr) != 0) return;
+  const auto is_there = [this](int error) {
+    if (error != 0 && error != ENOENT) fail_poll(error);
+    return error == 0;
+  };
+  if (!is_there(cq->start_poll(cq, &attr))) return;
+  // libefa holds a lock in between, which destroying the queue pair takes too.
+  struct End {
+    verbs::abi::CqEx* cq;
+    ~End() { cq->end_poll(cq); }
+  } const end{cq};
   for (int left = kPollBatch;;) {
     take();
-    if (--left == 0 || cq->next_poll(cq) != 0) break;
+    if (--left == 0 || !is_there(cq->next_poll(cq))) break;
   }
-  cq->end_poll(cq);
 }
 
 template <class Take>

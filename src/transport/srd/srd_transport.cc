@@ -115,6 +115,7 @@ SrdQueue::Setup SrdTransport::setup_of(uint32_t send_entries, uint32_t receive_e
           .receive_entries = receive_entries,
           .is_unsolicited = needs_.is_unsolicited,
           .rnr_retries = kSrdRnrRetries,
+          .received = {.addr = probes_.address(), .length = 0, .lkey = probes_.lkey()},
           .where = where_};
 }
 
