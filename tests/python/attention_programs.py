@@ -61,10 +61,10 @@ def options() -> dict[str, bool]:
         again("positions given", q, k, v, positions=w.places)
         again("positions given of both", q, k, v, positions=(list(w.places), w.places))
         last = comm.rank == comm.world_size - 1
-        kv, kv_places = (whole[:, : 0 if last else 1] for whole in (k, v)), [] if last else w.places[:1]
-        checks["positions given, no keys on a rank"] = (
-            outcome(lambda: tw.ring_attention(q, *kv, positions=(w.places, kv_places)))["error"] == ""
-        )
+        few = 0 if last else 1
+        places = {"positions": (w.places, w.places[:few]), "kv_rows": [1] * (comm.world_size - 1) + [0]}
+        no_keys = outcome(lambda: tw.ring_attention(q, k[:, :few], v[:, :few], rows=w.rows, **places))
+        checks["positions given, no keys on a rank"] = no_keys["error"] == ""
         mistake = {"cu_seqlens": [0, 9, 3]} if last else {}
         refused = outcome(lambda: tw.ring_attention(q, k, v, **{**known, "rows": "exchange"}, **mistake))
         checks["documents that fall on one rank"] = refused["error"] == ("InvalidArgument" if last else "Refused")
