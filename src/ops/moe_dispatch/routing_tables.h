@@ -55,6 +55,7 @@ class RoutingTables {
   template <class RecordOf>
   void route(const Schedule& s, int64_t most_rows, const RecordOf& record_of) {
     std::vector<const int32_t*> records;
+    records.reserve(static_cast<size_t>(s.ranks()));
     for (int32_t r = 0; r < s.ranks(); ++r) records.push_back(record_of(Rank{r}));
     route_all(s, most_rows, records);
   }

@@ -237,7 +237,7 @@ std::chrono::nanoseconds StripedTransport::idle_hint() const {
 
 std::string StripedTransport::describe_failure(const Event& event) const {
   const Nic& nic = nics_[std::min<size_t>(event.nic, nics_.size() - 1)];
-  const std::string text = nic.transport->describe_failure(event);
+  std::string text = nic.transport->describe_failure(event);
   if (nics_.size() == 1) return text;
   return fmt::format("NIC {} of {}, {}: {}", event.nic + 1, nics_.size(), nic.name, text);
 }
