@@ -12,6 +12,7 @@ std::byte* element_at(const MatrixView& m, int64_t row, int64_t col) {
 
 void copy_row(const MatrixView& from, int64_t row, std::byte* to) {
   const int64_t size = size_bytes(from.dtype);
+  if (from.cols == 0) return;  // a matrix without elements may have no memory
   if (from.has_contiguous_rows()) {
     std::memcpy(to, element_at(from, row, 0), from.cols * size);
     return;
