@@ -96,6 +96,9 @@ int live_all(int32_t rank, const std::string& address) {
 }
 
 TEST(LivesSoak, ProcessRanksLeaveNothingBehind) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "ThreadSanitizer does not see what words of other processes order, such as who may use a slot again";
+#endif
   const ProcessState before = ProcessState::now();
   const std::string address = free_address();
   {
