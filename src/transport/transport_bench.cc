@@ -12,6 +12,7 @@
 
 #include "base/bench_row.h"
 #include "transport/emulated/emulated_transport.h"
+#include "transport/instant_transport.h"
 #include "transport/proxy.h"
 #include "transport/test_network.h"
 
@@ -22,37 +23,21 @@ using Clock = std::chrono::steady_clock;
 
 double seconds(Clock::duration d) { return std::chrono::duration<double>(d).count(); }
 
-// Completes everything at once; tells who watches how many requests came.
-class SinkTransport final : public Transport {
+// Tells who watches how many requests came.
+class SinkTransport final : public InstantTransport {
  public:
-  const Caps& caps() const override { return caps_; }
-  void register_arena(uint64_t, uint64_t) override {}
-  std::vector<std::byte> address() override { return {}; }
-  void connect(std::span<const std::vector<std::byte>>, std::chrono::nanoseconds) override {}
+  SinkTransport()
+      : InstantTransport({.name = "sink", .ordered_writes = true, .value_writes = true, .max_outstanding = 1024}) {}
+
   size_t post(std::span<const WriteRequest> requests) override {
-    for (const WriteRequest& r : requests) done_.push_back({.kind = EventKind::completed, .peer = r.peer, .id = r.id});
-    count_.store(count_.load(std::memory_order_relaxed) + requests.size(), std::memory_order_release);
-    return requests.size();
+    const size_t taken = InstantTransport::post(requests);
+    count_.store(count_.load(std::memory_order_relaxed) + taken, std::memory_order_release);
+    return taken;
   }
-  size_t poll(std::span<Event> events) override {
-    const size_t n = std::min(events.size(), done_.size() - reported_);
-    std::copy_n(done_.begin() + static_cast<ptrdiff_t>(reported_), n, events.begin());
-    reported_ += n;
-    if (reported_ == done_.size()) {
-      done_.clear();
-      reported_ = 0;
-    }
-    return n;
-  }
-  std::string describe_status(int32_t) const override { return ""; }
-  void close() noexcept override {}
 
   uint64_t count() const { return count_.load(std::memory_order_acquire); }
 
  private:
-  Caps caps_{.name = "sink", .ordered_writes = true, .value_writes = true, .max_outstanding = 1024};
-  std::vector<Event> done_;
-  size_t reported_ = 0;
   alignas(128) std::atomic<uint64_t> count_{0};
 };
 

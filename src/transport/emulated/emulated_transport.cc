@@ -14,6 +14,7 @@
 #include "transport/emulated/local_reach.h"
 #include "transport/emulated/link_model.h"
 #include "transport/emulated/receive_queue.h"
+#include "transport/peer_agreement.h"
 #include "transport/registered_ranges.h"
 
 namespace tilewire {
@@ -131,11 +132,7 @@ Address EmulatedTransport::read_address(Rank peer, std::span<const std::byte> by
   if (bytes.size() == sizeof(address)) std::memcpy(&address, bytes.data(), sizeof(address));
   if (bytes.size() != sizeof(address) || address.magic != Address{}.magic ||
       address.personality != options_.personality) {
-    throw Error(ErrorKind::mismatch, {.what = "a peer has another transport",
-                                      .where = where(),
-                                      .values = fmt::format("peer = {}, {} bytes of address", peer.value, bytes.size()),
-                                      .limit = "all ranks must use the same",
-                                      .advice = "give every rank the same transport and emulated_personality"});
+    refuse_address(peer, bytes.size(), where(), "give every rank the same transport and emulated_personality");
   }
   return address;
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/bench_row.h"
+#include "transport/instant_transport.h"
 #include "transport/nics/striped_transport.h"
 #include "transport/proxy_engine.h"
 
@@ -13,41 +14,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A NIC that has done at once what it is asked for.
-class InstantNic final : public Transport {
- public:
-  const Caps& caps() const override { return caps_; }
-  void register_arena(uint64_t, uint64_t) override {}
-  std::vector<std::byte> address() override { return {}; }
-  void connect(std::span<const std::vector<std::byte>>, std::chrono::nanoseconds) override {}
-  size_t post(std::span<const WriteRequest> requests) override {
-    for (const WriteRequest& r : requests) done_.push_back({.kind = EventKind::completed, .peer = r.peer, .id = r.id});
-    return requests.size();
-  }
-  size_t poll(std::span<Event> events) override {
-    const size_t n = std::min(events.size(), done_.size() - reported_);
-    std::copy_n(done_.begin() + static_cast<ptrdiff_t>(reported_), n, events.begin());
-    reported_ += n;
-    if (reported_ == done_.size()) {
-      done_.clear();
-      reported_ = 0;
-    }
-    return n;
-  }
-  std::string describe_status(int32_t) const override { return ""; }
-  void close() noexcept override {}
-
- private:
-  Caps caps_{.name = "instant", .write_with_immediate = true, .max_outstanding = 256};
-  std::vector<Event> done_;
-  size_t reported_ = 0;
-};
-
 // An engine with one ring, over `nics`, without its thread.
 struct EngineRig {
   explicit EngineRig(int64_t nics) {
     std::vector<StripedNic> list;
-    for (int64_t i = 0; i < nics; ++i) list.push_back({std::make_unique<InstantNic>(), "nic", {}});
+    const Caps caps{.name = "instant", .write_with_immediate = true, .max_outstanding = 256};
+    for (int64_t i = 0; i < nics; ++i) list.push_back({std::make_unique<InstantTransport>(caps), "nic", {}});
     transport = make_striped_transport({.rank = Rank{0}, .ranks = 2, .peers = {Rank{1}}}, std::move(list));
     engine = std::make_unique<ProxyEngine>(ProxyConfig{.rank = Rank{0},
                                                        .layout = layout,

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "transport/bootstrap/byte_codec.h"
+#include "transport/peer_agreement.h"
 
 namespace tilewire {
 namespace {
@@ -119,11 +120,8 @@ Caps StripedTransport::common_caps() const {
 std::vector<std::vector<std::byte>> StripedTransport::unpack(size_t rank, std::span<const std::byte> bytes) const {
   ByteReader reader(bytes, "addresses of NICs");
   if (bytes.size() < 2 * sizeof(uint64_t) || reader.u64() != kStripedMagic) {
-    throw Error(ErrorKind::mismatch, {.what = "a peer has another transport",
-                                      .where = fmt::format("{} transport of rank {}", caps_.name, rank_.value),
-                                      .values = fmt::format("peer = {}, {} bytes of address", rank, bytes.size()),
-                                      .limit = "all ranks must use the same",
-                                      .advice = "give every rank the same transport and library"});
+    refuse_address(Rank{static_cast<int32_t>(rank)}, bytes.size(),
+                   fmt::format("{} transport of rank {}", caps_.name, rank_.value));
   }
   std::vector<std::vector<std::byte>> parts;
   for (uint64_t left = reader.u64(); left > 0; --left) parts.push_back(reader.bytes());

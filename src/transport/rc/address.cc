@@ -1,7 +1,6 @@
 #include "transport/rc/address.h"
 
-#include <fmt/format.h>
-#include <tilewire/error.h>
+#include "transport/peer_agreement.h"
 
 namespace tilewire {
 namespace {
@@ -29,11 +28,7 @@ Bytes RcAddress::pack() const {
 RcAddress RcAddress::unpack(Rank from, std::span<const std::byte> bytes) {
   ByteReader reader(bytes, "RC address");
   if (bytes.size() < sizeof(kRcAddressMagic) || reader.u64() != kRcAddressMagic) {
-    throw Error(ErrorKind::mismatch, {.what = "a peer has another transport",
-                                      .where = "rc transport",
-                                      .values = fmt::format("peer = {}, {} bytes of address", from.value, bytes.size()),
-                                      .limit = "all ranks must use the same",
-                                      .advice = "give every rank the same transport and library"});
+    refuse_address(from, bytes.size(), "rc transport");
   }
   RcAddress address;
   address.signal = static_cast<RcSignal>(reader.u8());

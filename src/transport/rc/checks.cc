@@ -1,10 +1,10 @@
 #include "transport/rc/checks.h"
 
 #include <fmt/format.h>
-#include <tilewire/error.h>
 
 #include <utility>
 
+#include "transport/peer_agreement.h"
 #include "transport/rc/queue.h"
 
 namespace tilewire {
@@ -28,11 +28,7 @@ void check_device_limits(const verbs::Port& port, const RcOptions& options, size
 void check_agreement(const verbs::Port& port, const RcOptions& options, Rank peer, const RcAddress& address,
                      const std::string& where) {
   const auto check = [&](const char* what, bool is_same, std::string values, const char* advice) {
-    if (is_same) return;
-    throw Error(ErrorKind::mismatch, {.what = fmt::format("this rank and rank {} have different {}", peer.value, what),
-                                      .where = where,
-                                      .values = std::move(values),
-                                      .advice = advice});
+    check_same(what, is_same, peer, where, std::move(values), advice);
   };
   check("signals", address.signal == options.signal,
         fmt::format("rc_signal = {} here, {} there", to_string(options.signal), to_string(address.signal)),

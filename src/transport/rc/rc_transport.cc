@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <mutex>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -14,7 +13,7 @@
 #include "transport/rc/checks.h"
 #include "transport/rc/queue.h"
 #include "transport/rc/rc_port.h"
-#include "transport/registered_ranges.h"
+#include "transport/verbs/arena_memory.h"
 #include "transport/verbs/memory.h"
 #include "transport/verbs/path_check.h"
 #include "transport/verbs/pieces.h"
@@ -84,11 +83,7 @@ class RcTransport final : public Transport {
   Pd pd_;
   Cq cq_;
   verbs::ScratchMemory scratch_;
-  RegisteredRanges ranges_;
-  verbs::KeyTable own_keys_;
-  std::mutex keys_mutex_;                      // guards the two below
-  std::vector<Mr> memory_;                     // of the arena
-  std::vector<verbs::MemoryKey> remote_keys_;  // of the arena, not told yet
+  ArenaMemory memory_;
   std::vector<std::unique_ptr<RcQueue>> queues_;
   std::vector<Peer> peers_;  // by rank
   std::vector<Piece> pieces_;
@@ -105,6 +100,7 @@ RcTransport::RcTransport(const TransportContext& context, const RcOptions& optio
       port_(std::move(port)),
       caps_(caps_of(options, port_, context.peers.size() * static_cast<size_t>(options.channels))),
       pd_(verbs, verbs.alloc_pd(port_.context.get())),
+      memory_(verbs, pd_.get(), context_, where_),
       peers_(static_cast<size_t>(context.ranks)) {
   TILEWIRE_CHECK(pd_, ErrorKind::resource, "{}: no protection domain on {}", where(), port_.name);
   if (!port_.gid.warning.empty()) log_once("rc gid " + port_.name, "{}: {}", port_.name, port_.gid.warning);
@@ -151,19 +147,7 @@ void RcTransport::make_queues() {
 }
 
 void RcTransport::register_arena(uint64_t begin, uint64_t bytes) {
-  if (bytes == 0) return;
-  Mr memory = register_memory(verbs_, pd_.get(),
-                              {.begin = context_.arena + begin,
-                               .bytes = bytes,
-                               .is_relaxed = options_.relaxed_ordering && begin >= context_.strict_bytes,
-                               .gpu = context_.gpu_memory.get(),
-                               .offset = begin},
-                              where());
-  ranges_.add(begin, bytes, context_.arena_bytes);
-  const std::lock_guard lock(keys_mutex_);
-  own_keys_.add({begin, begin + bytes, memory->lkey});
-  remote_keys_.push_back({begin, begin + bytes, memory->rkey});
-  memory_.push_back(std::move(memory));
+  memory_.add(begin, bytes, options_.relaxed_ordering && begin >= context_.strict_bytes);
 }
 
 std::vector<std::byte> RcTransport::address() {
@@ -178,15 +162,11 @@ std::vector<std::byte> RcTransport::address() {
                     .scratch_key = scratch_.rkey(),
                     .receive_entries = options_.receive_entries};
   for (const auto& queue : queues_) address.queues.push_back(queue->end());
-  const std::lock_guard lock(keys_mutex_);
-  address.keys = std::exchange(remote_keys_, {});
+  address.keys = memory_.untold_keys();
   return address.pack();
 }
 
-std::vector<std::byte> RcTransport::new_keys() {
-  const std::lock_guard lock(keys_mutex_);
-  return pack_keys(std::exchange(remote_keys_, {}));
-}
+std::vector<std::byte> RcTransport::new_keys() { return pack_keys(memory_.untold_keys()); }
 
 void RcTransport::learn(Peer& peer, const std::vector<verbs::MemoryKey>& keys) {
   for (const verbs::MemoryKey& key : keys) peer.keys.add(key);
@@ -252,11 +232,11 @@ bool RcTransport::try_post(const WriteRequest& request) {
                                               .where = where(),
                                               .values = fmt::format("peer = {}", request.peer.value)});
   }
-  check_request(request, caps_, ranges_, where());
+  check_request(request, caps_, memory_.ranges(), where());
   Peer& peer = peers_[rank];
   cut_request(request,
               {.own_arena = reinterpret_cast<uint64_t>(context_.arena),
-               .own_keys = &own_keys_,
+               .own_keys = &memory_.keys(),
                .peer_arena = peer.arena,
                .peer_keys = &peer.keys},
               port_.attr.max_msg_sz, pieces_, where());
@@ -323,7 +303,7 @@ void RcTransport::close() noexcept {
   for (Peer& peer : peers_) peer.queues.clear();
   queues_.clear();
   cq_.reset();
-  memory_.clear();
+  memory_.reset();
   scratch_.reset();
   pd_.reset();
   port_.context.reset();

@@ -1,7 +1,6 @@
 #include "transport/srd/address.h"
 
-#include <fmt/format.h>
-#include <tilewire/error.h>
+#include "transport/peer_agreement.h"
 
 namespace tilewire {
 namespace {
@@ -23,11 +22,7 @@ Bytes SrdAddress::pack() const {
 SrdAddress SrdAddress::unpack(Rank from, std::span<const std::byte> bytes) {
   ByteReader reader(bytes, "SRD address");
   if (bytes.size() < sizeof(kSrdAddressMagic) || reader.u64() != kSrdAddressMagic) {
-    throw Error(ErrorKind::mismatch, {.what = "a peer has another transport",
-                                      .where = "srd transport",
-                                      .values = fmt::format("peer = {}, {} bytes of address", from.value, bytes.size()),
-                                      .limit = "all ranks must use the same",
-                                      .advice = "give every rank the same transport and library"});
+    refuse_address(from, bytes.size(), "srd transport");
   }
   SrdAddress address;
   address.is_unsolicited = reader.u8() != 0;

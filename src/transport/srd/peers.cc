@@ -4,6 +4,9 @@
 #include <tilewire/error.h>
 
 #include <cerrno>
+#include <utility>
+
+#include "transport/peer_agreement.h"
 
 namespace tilewire {
 
@@ -15,11 +18,7 @@ constexpr uint8_t kSrdHopLimit = 255;
 
 void check_agreement(const SrdPeers::Own& own, Rank rank, const SrdAddress& address) {
   const auto check = [&](const char* what, bool is_same, std::string values, const char* advice) {
-    if (is_same) return;
-    throw Error(ErrorKind::mismatch, {.what = fmt::format("this rank and rank {} have different {}", rank.value, what),
-                                      .where = own.where,
-                                      .values = std::move(values),
-                                      .advice = advice});
+    check_same(what, is_same, rank, own.where, std::move(values), advice);
   };
   const auto text = [](bool is_unsolicited) { return is_unsolicited ? "without receives" : "with receives"; };
   check("ways to take immediates", address.is_unsolicited == own.is_unsolicited,

@@ -6,14 +6,13 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
-#include <mutex>
 #include <random>
 
 #include "base/check.h"
 #include "base/log.h"
-#include "transport/registered_ranges.h"
 #include "transport/srd/peers.h"
 #include "transport/srd/probes.h"
+#include "transport/verbs/arena_memory.h"
 #include "transport/verbs/path_check.h"
 
 namespace tilewire {
@@ -67,11 +66,7 @@ class SrdTransport final : public Transport {
   uint32_t qkey_ = random_qkey();
   Pd pd_;
   SrdProbes probes_;
-  RegisteredRanges ranges_;
-  KeyTable own_keys_;
-  std::mutex keys_mutex_;                        // guards the two below
-  std::vector<Mr> memory_;                       // of the arena
-  std::vector<MemoryKey> remote_keys_;           // of the arena, not told yet
+  ArenaMemory memory_;
   SrdPeers peers_;                               // its address handles go after the queue pairs that use them
   std::vector<std::unique_ptr<SrdLane>> lanes_;  // by channel
   std::unique_ptr<SrdLane> report_lane_;
@@ -94,6 +89,7 @@ SrdTransport::SrdTransport(const TransportContext& context, const SrdOptions& op
             .max_outstanding = std::min(kSrdMostOutstanding, (needs_.queues - 1) * needs_.send_entries),
             .max_write_bytes = port_.efa.max_rdma_size},
       pd_(*libraries.verbs, libraries.verbs->alloc_pd(port_.port.context.get())),
+      memory_(*libraries_.verbs, pd_.get(), context_, where_),
       peers_(static_cast<size_t>(context.ranks), context.peers) {
   TILEWIRE_CHECK(pd_, ErrorKind::resource, "{}: no protection domain on {}", where_, port_.port.name);
   probes_ = SrdProbes(*libraries_.verbs, pd_.get(), peers_.ranks(), needs_.queues - 1, where_);
@@ -119,17 +115,7 @@ SrdQueue::Setup SrdTransport::setup_of(uint32_t send_entries, uint32_t receive_e
           .where = where_};
 }
 
-void SrdTransport::register_arena(uint64_t begin, uint64_t bytes) {
-  if (bytes == 0) return;
-  Mr memory = register_memory(
-      *libraries_.verbs, pd_.get(),
-      {.begin = context_.arena + begin, .bytes = bytes, .gpu = context_.gpu_memory.get(), .offset = begin}, where_);
-  ranges_.add(begin, bytes, context_.arena_bytes);
-  const std::lock_guard lock(keys_mutex_);
-  own_keys_.add({begin, begin + bytes, memory->lkey});
-  remote_keys_.push_back({begin, begin + bytes, memory->rkey});
-  memory_.push_back(std::move(memory));
-}
+void SrdTransport::register_arena(uint64_t begin, uint64_t bytes) { memory_.add(begin, bytes, /*is_relaxed=*/false); }
 
 std::vector<std::byte> SrdTransport::address() {
   SrdAddress address{.is_unsolicited = needs_.is_unsolicited,
@@ -142,15 +128,11 @@ std::vector<std::byte> SrdTransport::address() {
                      .credits = needs_.credits,
                      .report_queue = report_lane_->number()};
   for (const auto& lane : lanes_) address.queues.push_back(lane->number());
-  const std::lock_guard lock(keys_mutex_);
-  address.keys = std::exchange(remote_keys_, {});
+  address.keys = memory_.untold_keys();
   return address.pack();
 }
 
-std::vector<std::byte> SrdTransport::new_keys() {
-  const std::lock_guard lock(keys_mutex_);
-  return pack_keys(std::exchange(remote_keys_, {}));
-}
+std::vector<std::byte> SrdTransport::new_keys() { return pack_keys(memory_.untold_keys()); }
 
 void SrdTransport::learn_keys(std::span<const std::vector<std::byte>> by_rank) {
   TILEWIRE_CHECK_EQ(by_rank.size(), peers_.ranks(), ErrorKind::invalid_argument, "keys of every rank");
@@ -225,10 +207,10 @@ bool SrdTransport::try_add(const WriteRequest& request, size_t channel) {
                                               .where = where_,
                                               .values = fmt::format("peer = {}", request.peer.value)});
   }
-  check_request(request, caps_, ranges_, where_);
+  check_request(request, caps_, memory_.ranges(), where_);
   cut_request(request,
               {.own_arena = reinterpret_cast<uint64_t>(context_.arena),
-               .own_keys = &own_keys_,
+               .own_keys = &memory_.keys(),
                .peer_arena = peer->arena,
                .peer_keys = &peer->keys},
               port_.efa.max_rdma_size, pieces_, where_);
@@ -331,7 +313,7 @@ void SrdTransport::close() noexcept {
   lanes_.clear();
   report_lane_.reset();
   peers_.forget_handles();
-  memory_.clear();
+  memory_.reset();
   probes_.reset();
   pd_.reset();
   port_.port.context.reset();
