@@ -43,6 +43,13 @@ struct NumberRange {
 // "" or "tile_rows = 0, must be in 1..4096".
 std::string out_of_range_text(const char* name, int64_t value, NumberRange range);
 
+// The numbers that the choice of every op ends with.
+template <class SomeCursors, class Visit>
+void for_each_cursor_field(SomeCursors& cursors, Visit&& visit) {
+  visit("load_ahead", cursors.load_ahead, NumberRange{0, 64});
+  visit("publish_behind", cursors.publish_behind, NumberRange{0, 64});
+}
+
 // The first number of the choice that is outside its range, or "". for_each_field(choice, visit) calls
 // visit(name, member, range) for each number.
 template <class Choice>

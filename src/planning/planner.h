@@ -1,13 +1,9 @@
 // From a problem to its plan, the same for all ops. What is particular to an op is a class
 //
-//   struct Planner {
-//     types Problem (agreed(), text()) and Choice
+//   struct Planner : PlannerOf<Problem, Choice> {         Problem: agreed(), text(), validate()
 //     static constexpr const char* kName                  of the op, for errors
 //     static constexpr const char* kSharedCost            what shared_cost_s is, as in "communication alone"
-//     static constexpr const char* kSharedAdvice          what to do when reasons of the op leave no shared candidate
-//     Planner(const Problem&, const PlanContext&);        throws where there can be no plan; keeps both by reference
-//     const Problem& problem() const;
-//     const PlanContext& context() const;
+//     Planner(const Problem&, const PlanContext&);        throws where there can be no plan
 //     std::string reason_against(const Choice&) const;    "" or why it cannot be; its numbers are in their ranges, and
 //                                                         its memory fits
 //     Cost predict(const Choice&);
@@ -28,6 +24,26 @@
 #include "planning/plan_parts.h"
 
 namespace tilewire {
+
+// What planners of all ops have. Keeps both by reference.
+template <class ProblemOfOp, class ChoiceOfOp>
+class PlannerOf {
+ public:
+  using Problem = ProblemOfOp;
+  using Choice = ChoiceOfOp;
+  // What to do when reasons of the op leave no shared candidate.
+  static constexpr const char* kSharedAdvice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks";
+
+  const Problem& problem() const { return p_; }
+  const PlanContext& context() const { return x_; }
+
+ protected:
+  // Throws what validate() does.
+  PlannerOf(const Problem& problem, const PlanContext& context) : p_(problem), x_(context) { p_.validate(); }
+
+  const Problem& p_;
+  const PlanContext& x_;
+};
 
 template <class Planner>
 std::string reason_against_choice(const Planner& planner, const typename Planner::Choice& choice) {

@@ -20,8 +20,7 @@ void for_each_own_reduction_field(Choice& c, Visit&& visit) {
   visit("is_fused", c.is_fused, NumberRange{0, 1});
   visit("workers", c.workers, NumberRange{1, 4096});
   visit("reduce_workers", c.reduce_workers, NumberRange{1, 256});
-  visit("load_ahead", c.cursors.load_ahead, NumberRange{0, 64});
-  visit("publish_behind", c.cursors.publish_behind, NumberRange{0, 64});
+  for_each_cursor_field(c.cursors, visit);
 }
 
 }  // namespace tilewire

@@ -91,23 +91,17 @@ class Ctas {
 };
 
 // See planning/planner.h.
-class FusedPlanner {
+class FusedPlanner : public PlannerOf<Problem, FusedPlan> {
  public:
-  using Problem = ag_gemm::Problem;
-  using Choice = FusedPlan;
   static constexpr const char* kName = kCallName;
   static constexpr const char* kSharedCost = "first and last arrival together";
-  static constexpr const char* kSharedAdvice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks";
 
   FusedPlanner(const Problem& problem, const PlanContext& context, int32_t push_ctas)
-      : p_(problem), x_(context), gather_(problem, context, kClockPushers), push_ctas_(push_ctas) {
-    p_.validate();
+      : PlannerOf(problem, context), gather_(problem, context, kClockPushers), push_ctas_(push_ctas) {
     check_one_count_a_rank(kName, p_.rows.size(), x_);
     check_kernel_type(kName, p_.dtype);
   }
 
-  const Problem& problem() const { return p_; }
-  const PlanContext& context() const { return x_; }
   int64_t half_bytes(const FusedPlan&) const { return gather_.half_bytes(); }
   std::string reason_against(const FusedPlan& plan) const {
     if (form_of(plan.choice) == nullptr) return "no kernel has such tiles: " + known_forms();
@@ -177,8 +171,6 @@ class FusedPlanner {
     return text;
   }
 
-  const Problem& p_;
-  const PlanContext& x_;
   GatherTimes gather_;
   int32_t push_ctas_;
 };

@@ -17,21 +17,15 @@ namespace tilewire::ag_gemm {
 namespace {
 
 // See planning/planner.h.
-class Planner {
+class Planner : public PlannerOf<Problem, PlanChoice> {
  public:
-  using Problem = ag_gemm::Problem;
-  using Choice = PlanChoice;
   static constexpr const char* kName = kCallName;
   static constexpr const char* kSharedCost = "communication alone";
-  static constexpr const char* kSharedAdvice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks";
 
-  Planner(const Problem& problem, const PlanContext& context) : p_(problem), x_(context), gather_(problem, context) {
-    p_.validate();
+  Planner(const Problem& problem, const PlanContext& context) : PlannerOf(problem, context), gather_(problem, context) {
     check_one_count_a_rank(kName, p_.rows.size(), x_);
   }
 
-  const Problem& problem() const { return p_; }
-  const PlanContext& context() const { return x_; }
   int64_t half_bytes(const PlanChoice&) const { return gather_.half_bytes(); }
   std::string reason_against(const PlanChoice& c) const { return gather_.reason_against(c.chunk_rows); }
 
@@ -75,8 +69,6 @@ class Planner {
   }
 
  private:
-  const Problem& p_;
-  const PlanContext& x_;
   GatherTimes gather_;
 };
 

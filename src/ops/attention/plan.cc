@@ -25,22 +25,16 @@ constexpr int32_t kPricedWorkers = 8;
 constexpr int64_t kWalkedItems = 512, kWalkedPieces = 200'000;
 
 // See planning/planner.h.
-class Planner {
+class Planner : public PlannerOf<Problem, PlanChoice> {
  public:
-  using Problem = attention::Problem;
-  using Choice = PlanChoice;
   static constexpr const char* kName = kCallName;
   static constexpr const char* kSharedCost = "with 8 workers a rank";
-  static constexpr const char* kSharedAdvice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks";
 
-  Planner(const Problem& problem, const PlanContext& context) : p_(problem), x_(context) {
-    p_.validate();
+  Planner(const Problem& problem, const PlanContext& context) : PlannerOf(problem, context) {
     check_one_count_a_rank(kName, p_.rows.size(), x_);
     check_one_count_a_rank(kName, p_.kv_rows.size(), x_);
   }
 
-  const Problem& problem() const { return p_; }
-  const PlanContext& context() const { return x_; }
   int64_t half_bytes(const PlanChoice& c) const { return layout_of(p_, c, x_).end; }
 
   std::string reason_against(const PlanChoice& c) const {
@@ -146,8 +140,6 @@ class Planner {
     return walked_s<RankModel>(p_, choice, context);
   }
 
-  const Problem& p_;
-  const PlanContext& x_;
   double bare_s_ = -1;  // below 0: not yet known
 };
 

@@ -47,8 +47,7 @@ void for_each_field(Choice& c, Visit&& visit) {
   visit("tile_rows", c.tile_rows, NumberRange{1, 4096});
   visit("group_pairs", c.group_pairs, NumberRange{1, 1 << 20});
   visit("workers", c.workers, NumberRange{1, 4096});
-  visit("load_ahead", c.cursors.load_ahead, NumberRange{0, 64});
-  visit("publish_behind", c.cursors.publish_behind, NumberRange{0, 64});
+  for_each_cursor_field(c.cursors, visit);
 }
 
 using Candidate = CandidateOf<PlanChoice>;

@@ -21,18 +21,13 @@ int32_t priced_workers(const Machine& machine) { return machine.worker_flops >= 
 int32_t reduce_workers_of(int32_t workers) { return std::max(1, workers / 8); }
 
 // See planning/planner.h.
-class Planner {
+class Planner : public PlannerOf<Problem, PlanChoice> {
  public:
-  using Problem = gemm_ar::Problem;
-  using Choice = PlanChoice;
   static constexpr const char* kName = kCallName;
   static constexpr const char* kSharedCost = "with K = 1024 and with K = 0 together";
-  static constexpr const char* kSharedAdvice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks";
 
-  Planner(const Problem& problem, const PlanContext& context) : p_(problem), x_(context) { p_.validate(); }
+  Planner(const Problem& problem, const PlanContext& context) : PlannerOf(problem, context) {}
 
-  const Problem& problem() const { return p_; }
-  const PlanContext& context() const { return x_; }
   int64_t half_bytes(const PlanChoice& c) const { return layout_of(p_, c, x_).end; }
   std::string reason_against(const PlanChoice& c) const {
     if (!c.is_fused && c.window > 0) return kUnfusedUnderWindow;
@@ -103,8 +98,6 @@ class Planner {
     return walked_s<RankModel>(priced, shared, x_);
   }
 
-  const Problem& p_;
-  const PlanContext& x_;
   double bare_s_ = -1;  // of the shared part that is priced; below 0: not yet known
 };
 

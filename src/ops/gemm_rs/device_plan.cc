@@ -25,22 +25,16 @@ constexpr int64_t kPricedDepth = 4096;   // what the shared part is priced with,
 constexpr std::pair<int64_t, int64_t> kChunks[] = {{64, 128}, {128, 256}, {256, 256}, {256, 512}, {512, 1024}};
 
 // See planning/planner.h.
-class FusedPlanner {
+class FusedPlanner : public PlannerOf<Problem, FusedPlan> {
  public:
-  using Problem = gemm_rs::Problem;
-  using Choice = FusedPlan;
   static constexpr const char* kName = kCallName;
   static constexpr const char* kSharedCost = "with K = 4096";
-  static constexpr const char* kSharedAdvice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks";
 
-  FusedPlanner(const Problem& problem, const PlanContext& context) : p_(problem), x_(context) {
-    p_.validate();
+  FusedPlanner(const Problem& problem, const PlanContext& context) : PlannerOf(problem, context) {
     check_one_count_a_rank(kName, p_.rows.size(), x_);
     check_kernel_type(kName, p_.dtype);
   }
 
-  const Problem& problem() const { return p_; }
-  const PlanContext& context() const { return x_; }
   int64_t half_bytes(const FusedPlan& plan) const { return layout_of(p_, plan.choice, x_).end; }
   std::string reason_against(const FusedPlan& plan) const {
     if (form_of(plan) == nullptr) return "no kernel has such tiles";
@@ -163,9 +157,6 @@ class FusedPlanner {
     return {
         .compute_s = compute_s, .communication_s = communication_s, .total_s = around_s + both_s + last_chunk_s(cut)};
   }
-
-  const Problem& p_;
-  const PlanContext& x_;
 };
 
 }  // namespace

@@ -11,21 +11,15 @@ namespace tilewire::gemm_rs {
 namespace {
 
 // See planning/planner.h.
-class Planner {
+class Planner : public PlannerOf<Problem, PlanChoice> {
  public:
-  using Problem = gemm_rs::Problem;
-  using Choice = PlanChoice;
   static constexpr const char* kName = kCallName;
   static constexpr const char* kSharedCost = "with K = 1024";
-  static constexpr const char* kSharedAdvice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks";
 
-  Planner(const Problem& problem, const PlanContext& context) : p_(problem), x_(context) {
-    p_.validate();
+  Planner(const Problem& problem, const PlanContext& context) : PlannerOf(problem, context) {
     check_one_count_a_rank(kName, p_.rows.size(), x_);
   }
 
-  const Problem& problem() const { return p_; }
-  const PlanContext& context() const { return x_; }
   int64_t half_bytes(const PlanChoice& c) const { return layout_of(p_, c, x_).end; }
   std::string reason_against(const PlanChoice& c) const {
     if (!c.is_fused && c.window > 0) return kUnfusedUnderWindow;
@@ -70,8 +64,6 @@ class Planner {
     return walked_s<RankModel>(priced, shared, x_);
   }
 
-  const Problem& p_;
-  const PlanContext& x_;
   double bare_s_ = -1;  // of the shared part that is priced; below 0: not yet known
 };
 

@@ -24,16 +24,12 @@ constexpr int64_t kPricedCols = 2048;
 int64_t chunks_of_block(const PlanChoice& c) { return div_up(c.block_tokens, c.chunk_tokens); }
 
 // See planning/planner.h.
-class Planner {
+class Planner : public PlannerOf<Problem, PlanChoice> {
  public:
-  using Problem = moe_dispatch::Problem;
-  using Choice = PlanChoice;
   static constexpr const char* kName = kCallName;
   static constexpr const char* kSharedCost = "with I = 2048";
-  static constexpr const char* kSharedAdvice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks";
 
-  Planner(const Problem& problem, const PlanContext& context) : p_(problem), x_(context) {
-    p_.validate();
+  Planner(const Problem& problem, const PlanContext& context) : PlannerOf(problem, context) {
     for (size_t e = 0; e < p_.rank_of_expert.size(); ++e) {
       if (p_.rank_of_expert[e] >= 0 && p_.rank_of_expert[e] < x_.topology.ranks) continue;
       throw Error(ErrorKind::invalid_argument,
@@ -44,8 +40,6 @@ class Planner {
     }
   }
 
-  const Problem& problem() const { return p_; }
-  const PlanContext& context() const { return x_; }
   int64_t half_bytes(const PlanChoice& c) const { return buffers_of(p_, c, x_).end(); }
   std::string reason_against(const PlanChoice& c) const {
     std::string reason = reason_against_shared(c);
@@ -160,9 +154,6 @@ class Planner {
     }
     return longest_s;
   }
-
-  const Problem& p_;
-  const PlanContext& x_;
 };
 
 // How many sources enter a node by the same rank, at most.
