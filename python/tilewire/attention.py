@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from tilewire import _core, arrays
 from tilewire.argument_checks import count, counts, is_single, number, switch
 from tilewire.communicator import Communicator, calling
 from tilewire.errors import InvalidArgument
-from tilewire.op_calls import Call, Handle, Run, runner
+from tilewire.op_calls import Call, Handle, refused, runner
 from tilewire.operand_memory import Memory, host_memory
 from tilewire.operands import choose_rows, dtypes_of
 from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text, shared_rows
@@ -89,7 +89,7 @@ def ring_attention(
     """
     told = "exchange" if _exchanges(positions, rows, kv_rows) else None
     with calling(_OP, comm, told) as comm:
-        run: Callable[[Run], Any] = _refused
+        run = refused(_core.RingAttentionArguments())
         if comm._gpu_rank is None:
             operands = AttentionOperands(q, k, v, out=out, out_dtype=out_dtype)
             call = Call(_core.RingAttentionArguments(), operands)
@@ -248,11 +248,6 @@ class AttentionOperands:
             raise InvalidArgument("out is not C-contiguous", advice="pass a C-contiguous array or leave out away")
         batch, rows, heads, dim = array.shape
         return array.reshape(batch * rows, heads * dim)
-
-
-def _refused(run: Run) -> Any:
-    """A call on GPU ranks, which the core refuses by name; arrays in GPU memory are not looked at."""
-    return run(_core.RingAttentionArguments(), tuple)
 
 
 def _heads(array: Any) -> _core.Heads:

@@ -12,8 +12,8 @@ import numpy as np
 from tilewire import _core, arrays
 from tilewire.argument_checks import INT32_MOST, count, counts, is_single
 from tilewire.communicator import Communicator, calling
-from tilewire.errors import ResourceError, Unavailable
-from tilewire.op_calls import Call, Handle, runner
+from tilewire.errors import ResourceError
+from tilewire.op_calls import Call, Handle, refused, runner
 from tilewire.operand_memory import Memory, host_memory
 from tilewire.operands import dtypes_of
 from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text, shared_rows
@@ -110,15 +110,17 @@ def moe_dispatch_matmul(
     Raises what `all_gather_matmul` raises, and leaves `out` NaN where that does.
     """
     with calling(_OP, comm) as comm:
-        operands = _Operands(_memory_of(comm, stream), x, topk_ids, w1, out=out, out_dtype=out_dtype)
-        call = _Call(operands)
-        arguments = call.arguments
-        arguments.max_tokens = None if max_tokens is None else count("max_tokens", max_tokens)
-        if max_source_tokens is not None:
-            arguments.max_source_tokens = count("max_source_tokens", max_source_tokens)
-        arguments.experts = [] if experts is None else counts("experts", experts, most=INT32_MOST)
-        arguments.plan_json = plan_text(plan)
-        run = runner(comm, call)
+        run = refused(_core.MoeDispatchGemmArguments())
+        if comm._gpu_rank is None:
+            operands = _Operands(host_memory(stream), x, topk_ids, w1, out=out, out_dtype=out_dtype)
+            call = _Call(operands)
+            arguments = call.arguments
+            arguments.max_tokens = None if max_tokens is None else count("max_tokens", max_tokens)
+            if max_source_tokens is not None:
+                arguments.max_source_tokens = count("max_source_tokens", max_source_tokens)
+            arguments.experts = [] if experts is None else counts("experts", experts, most=INT32_MOST)
+            arguments.plan_json = plan_text(plan)
+            run = runner(comm, call)
     result: Dispatched = run(partial(_core.moe_dispatch_matmul, comm._core))
     return result
 
@@ -160,7 +162,7 @@ class MoeDispatchMatmul(Handle[_core.MoeDispatchGemmShape]):
 
         def make() -> Any:
             dtype = self._shape.out_dtype
-            operands = _Operands(_memory_of(self._comm, stream), x, topk_ids, w1, out=out, out_dtype=dtype)
+            operands = _Operands(host_memory(stream), x, topk_ids, w1, out=out, out_dtype=dtype)
             return runner(self._comm, _Call(operands))
 
         result: Dispatched = self._run(make)
@@ -217,15 +219,6 @@ def plan_moe_dispatch_matmul(
     shape.max_tokens = min(max(shape.tokens, 0) * max(shape.k, 1) * max(ranks, 1), 2**62)
     query.shape = shape
     return answered(_core.plan_moe_dispatch_matmul(query))
-
-
-def _memory_of(comm: Communicator, stream: Any) -> Memory:
-    if comm._gpu_rank is not None:
-        raise Unavailable(
-            "this operation has no kernel, and this communicator is one of GPU ranks",
-            advice='make a communicator by tilewire.init(device="cpu") for it',
-        )
-    return host_memory(stream)
 
 
 def _placement(name: str, experts: int | Sequence[int], ranks: int) -> list[int]:

@@ -19,7 +19,7 @@ int64_t even_experts(const std::vector<int32_t>& rank_of_expert) {
   const auto experts = static_cast<int64_t>(rank_of_expert.size());
   if (experts == 0) return 0;
   const int64_t ranks = int64_t{rank_of_expert.back()} + 1;
-  if (ranks < 1 || experts % ranks != 0) return 0;  // such an expert is refused later, by its text
+  if (ranks < 1 || experts % ranks != 0) return 0;  // the planner refuses it, after the text
   for (int64_t e = 0; e < experts; ++e) {
     if (rank_of_expert[static_cast<size_t>(e)] != e / (experts / ranks)) return 0;
   }
@@ -48,10 +48,6 @@ void Problem::validate() const {
   if (experts() < 1 || rank_of_expert.size() > static_cast<size_t>(kMostExperts)) {
     refuse("wrong number of experts", fmt::format("{} experts", rank_of_expert.size()),
            fmt::format("1 to {}", kMostExperts));
-  }
-  for (size_t e = 0; e < rank_of_expert.size(); ++e) {
-    if (rank_of_expert[e] >= 0) continue;
-    refuse("an expert is on no rank", fmt::format("experts[{}] = {}", e, rank_of_expert[e]), ">= 0");
   }
   if (top_k < 1 || top_k > kMostTopK) {
     refuse("wrong number of experts for a token", fmt::format("k = {}", top_k), fmt::format("1 to {}", kMostTopK));
