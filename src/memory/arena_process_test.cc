@@ -174,11 +174,11 @@ TEST(ArenaProcess, NoWakeUpIsLostBetweenProcesses) {
   Pair pair;
   ForkedChild child([&] {
     const PingPong side = {pair.b.layout(), pair.b.base(), pair.b.peer(Rank{0}), Rank{1}, sleepy(), 100};
-    const PingPongResult result = play(side, kRounds, kPatience);
+    const PingPongResult result = play(side, 1, kRounds, kPatience);
     return result.last == WaitResult::ready && result.longest_wait < kPatience ? 0 : 1;
   });
   const PingPong side = {pair.a.layout(), pair.a.base(), pair.a.peer(Rank{1}), Rank{0}, sleepy(), 0};
-  const PingPongResult result = play(side, kRounds, kPatience);
+  const PingPongResult result = play(side, 1, kRounds, kPatience);
   EXPECT_EQ(result.last, WaitResult::ready);
   EXPECT_LT(result.longest_wait, kPatience);
   EXPECT_EQ(child.wait(), 0);

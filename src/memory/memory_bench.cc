@@ -47,7 +47,7 @@ WaitOptions options_of(const benchmark::State& state) {
 // The answering side: plays until it is aborted.
 void answer(Pair& pair, const WaitOptions& options) {
   const PingPong side = {pair.b.layout(), pair.b.base(), pair.b.peer(Rank{0}), Rank{1}, options, 0};
-  play(side, std::numeric_limits<Epoch>::max(), std::chrono::nanoseconds::max());
+  play(side, 1, std::numeric_limits<Epoch>::max(), std::chrono::nanoseconds::max());
 }
 
 void measure(benchmark::State& state, Pair& pair, const WaitOptions& options) {

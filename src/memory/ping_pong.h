@@ -28,8 +28,9 @@ struct PingPongResult {
   int64_t sleeps = 0;
 };
 
-// Rank 0 begins each round. Ends early when a wait is not ready or takes longer than `patience`.
-inline PingPongResult play(const PingPong& side, Epoch rounds, std::chrono::nanoseconds patience) {
+// Plays the rounds from `first` to `last`; those before `first` were played. Rank 0 begins each round. Ends early when a
+// wait is not ready or takes longer than `patience`.
+inline PingPongResult play(const PingPong& side, Epoch first, Epoch last, std::chrono::nanoseconds patience) {
   const Rank other{1 - side.me.value};
   const uint32_t word_to_them = side.layout.flags.begun(side.me);
   const uint32_t word_to_me = side.layout.flags.begun(other);
@@ -42,7 +43,7 @@ inline PingPongResult play(const PingPong& side, Epoch rounds, std::chrono::nano
     if (waiter.last_waited() > result.longest_wait) result.longest_wait = waiter.last_waited();
     return result.last == WaitResult::ready && result.longest_wait <= patience;
   };
-  for (Epoch e = 1; e <= rounds; ++e) {
+  for (Epoch e = first; e <= last; ++e) {
     if (side.me.value == 1 && !await(e)) break;
     jitter = jitter * 1664525u + 1013904223u;
     const int64_t loops = side.jitter_loops == 0 ? 0 : static_cast<int64_t>(jitter >> 8) % side.jitter_loops;

@@ -181,40 +181,48 @@ struct Match {
 
 class WaitStress : public Wait {
  protected:
+  // Plays `rounds` more.
   Match play_both(Epoch rounds, const WaitOptions& first, const WaitOptions& second, int64_t jitter_loops) {
+    const Epoch begin = played_ + 1;
+    const Epoch end = played_ += rounds;
     Match match;
     std::thread opponent([&] {
       const PingPong side = {layout_, other_->base(), other_->peer(Rank{0}), Rank{1}, second, jitter_loops};
-      match.second = play(side, rounds, kPatience);
+      match.second = play(side, begin, end, kPatience);
       // A side that gave up lets the other go.
       if (match.second.longest_wait > kPatience) raise_abort(base_);
     });
     const PingPong side = {layout_, base_, arena_->peer(Rank{1}), Rank{0}, first, 0};
-    match.first = play(side, rounds, kPatience);
+    match.first = play(side, begin, end, kPatience);
     if (match.first.longest_wait > kPatience) raise_abort(other_->base());
     opponent.join();
+    EXPECT_EQ(match.first.last, WaitResult::ready);
+    EXPECT_EQ(match.second.last, WaitResult::ready);
+    EXPECT_LT(match.first.longest_wait, kPatience);
+    EXPECT_LT(match.second.longest_wait, kPatience);
     return match;
   }
+
+ private:
+  Epoch played_ = 0;
 };
 
+// In how many rounds a side sleeps is the machine's affair: an answer that is quick enough is seen on the way to sleep.
 TEST_F(WaitStress, NoWakeUpIsLostBetweenTwoSleepers) {
-  const Match match = play_both(kRounds, sleepy(), sleepy(), 0);
-  EXPECT_EQ(match.first.last, WaitResult::ready);
-  EXPECT_EQ(match.second.last, WaitResult::ready);
-  EXPECT_LT(match.first.longest_wait, kPatience);
-  EXPECT_LT(match.second.longest_wait, kPatience);
-  EXPECT_GT(match.first.sleeps + match.second.sleeps, static_cast<int64_t>(kRounds / 10));
+  const int64_t kSleeps = kRounds / 10;
+  int64_t sleeps = 0;
+  for (int part = 0; part < 10 || (part < 1000 && sleeps < kSleeps && !HasFailure()); ++part) {
+    const Match match = play_both(kRounds / 10, sleepy(), sleepy(), 0);
+    sleeps += match.first.sleeps + match.second.sleeps;
+  }
+  EXPECT_GE(sleeps, kSleeps);
 }
 
 // The other answers at once, give or take some nanoseconds: its store meets the sleeper on its way to sleep.
 TEST_F(WaitStress, NoWakeUpIsLostWhenTheStoreMeetsTheSleeperOnItsWay) {
   WaitOptions spinning = sleepy();
   spinning.spin = 50us;
-  const Match match = play_both(kRounds / 10, sleepy(), spinning, 400);
-  EXPECT_EQ(match.first.last, WaitResult::ready);
-  EXPECT_EQ(match.second.last, WaitResult::ready);
-  EXPECT_LT(match.first.longest_wait, kPatience);
-  EXPECT_LT(match.second.longest_wait, kPatience);
+  play_both(kRounds / 10, sleepy(), spinning, 400);
 }
 
 // The heart of the bell, without the sleep, so that the two meet in most rounds: both must not miss. Each side has the
