@@ -19,7 +19,7 @@
 namespace tilewire {
 
 // The experts of each token: [tokens, k] whole numbers of 32 or 64 bits, any strides. -1 is no expert; the same expert
-// twice gives two rows.
+// twice gives two rows. A call looks at them once, at its begin.
 struct ExpertIds {
   const void* data = nullptr;
   int64_t tokens = 0;
@@ -49,8 +49,10 @@ struct MoeDispatchArguments {
   // for any rank are Error(resource) on all ranks, of which nothing has moved; y is NaN, and the communicator can be
   // used. Without it rows are counted by a call of its own first, and y is as large as it has to be.
   std::optional<int64_t> max_tokens{};
-  std::optional<int64_t> max_source_tokens{};  // tokens that a rank may bring; max_tokens unless given. Not without it
-  std::string plan_json;                       // empty: the planner chooses
+  // Tokens that a rank may bring, the same on all ranks; max_tokens unless given. Not without it. What goes to other nodes
+  // has memory for so many.
+  std::optional<int64_t> max_source_tokens{};
+  std::string plan_json;  // empty: the planner chooses
 
   // Gives memory for the results before any row is sent. What it throws refuses the call on all ranks; std::bad_alloc
   // and std::length_error become Error(resource) with the bytes asked for.

@@ -93,7 +93,8 @@ def moe_dispatch_matmul(
     max_tokens: rows that a rank may get, the same on all ranks: y has so many rows, and zeros behind the last one that
         came. More for any rank are a `ResourceError` with both numbers on all ranks: nothing has moved, y is NaN, and
         the communicator can be used. None: a call of its own counts the rows first, and y is as large as it has to be.
-    max_source_tokens: tokens that a rank may bring, the same on all ranks; max_tokens unless given. Only with it.
+    max_source_tokens: tokens that a rank may bring, the same on all ranks; max_tokens unless given. Only with it. What
+        goes to other nodes has memory for so many.
     experts: the rank of each expert, the same list on all ranks. None: every rank has as many as this one, in the
         order of ranks.
     comm: a communicator; None takes the only open one.

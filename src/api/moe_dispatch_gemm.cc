@@ -61,8 +61,7 @@ MoeDispatchShape without_tokens(MoeDispatchShape shape) {
 }  // namespace
 
 CallReport moe_dispatch_matmul(Communicator& comm, const MoeDispatchArguments& arguments) {
-  const auto run = [&](const moe_dispatch::Arguments& step) { return comm.parts().op<moe_dispatch::Op>().run(step); };
-  return moe_dispatch::run_counted(MoeDispatchFront::to_op(arguments, Rank{comm.rank()}), run);
+  return run_op<MoeDispatchFront>(comm, arguments);
 }
 
 MoeDispatchGemm::MoeDispatchGemm(Communicator& comm, const Shape& shape)

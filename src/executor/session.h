@@ -16,6 +16,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "arithmetic/host_gemm.h"
@@ -160,16 +161,34 @@ class Session {
    private:
     Session& session_;
   };
-  // Held during a call: close() ends it on all ranks.
+  // Held by a thread whose next calls belong together: those of other threads come before the first or behind the last,
+  // on each rank. Throws as QuietGuard does.
+  class CallRow {
+   public:
+    explicit CallRow(Session& session) : guard_(session), session_(session) {
+      session.row_thread_ = std::this_thread::get_id();
+    }
+    ~CallRow() { session_.row_thread_ = std::thread::id(); }
+    CallRow(const CallRow&) = delete;
+    CallRow& operator=(const CallRow&) = delete;
+
+   private:
+    QuietGuard guard_;
+    Session& session_;
+  };
+  // Held during a call: close() ends it on all ranks. In a row it has its turn by that, but not inside another call.
   class CallGuard {
    public:
-    explicit CallGuard(Session& session) : guard_(session), session_(session) { session.is_in_call_ = true; }
+    explicit CallGuard(Session& session) : session_(session) {
+      if (session.row_thread_ != std::this_thread::get_id() || session.is_in_call_) guard_.emplace(session);
+      session.is_in_call_ = true;
+    }
     ~CallGuard() { session_.is_in_call_ = false; }
     CallGuard(const CallGuard&) = delete;
     CallGuard& operator=(const CallGuard&) = delete;
 
    private:
-    QuietGuard guard_;
+    std::optional<QuietGuard> guard_;
     Session& session_;
   };
 
@@ -252,6 +271,7 @@ class Session {
   Epoch ended_epoch_ = 0;  // of a CPU rank's last call that ended well
   TurnQueue quiet_;        // what a QuietGuard holds
   std::atomic<bool> is_in_call_{false};
+  std::atomic<std::thread::id> row_thread_{};  // of a CallRow
   int64_t agreed_half_bytes_ = 0;
   std::atomic<bool> is_closed_{false};
   std::mutex close_mutex_;

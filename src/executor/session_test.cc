@@ -4,8 +4,10 @@
 #include <atomic>
 #include <chrono>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "executor/call.h"
 #include "memory/words.h"
@@ -198,6 +200,41 @@ TEST(Session, ACloseWaitsForWhoReadsATraceAndLeavesInOrder) {
   });
   EXPECT_EQ(outcomes[0].kind, ErrorKind::peer_lost) << outcomes[0].error;
   EXPECT_EQ(outcomes[1].error, "");
+}
+
+// The other thread has asked for its turn, as far as one can know, while the first call of the row was under way.
+TEST(Session, CallsOfARowAreOneTurnForOtherThreads) {
+  const auto outcomes = run_thread_cluster({1, 1}, test_options(), [&](Session& session) {
+    std::vector<std::string> order;  // under the turns
+    std::atomic<bool> is_asking{false};
+    std::thread other;
+    {
+      const Session::CallRow row(session);
+      toil(session, 1, [&] { order.emplace_back("first of the row"); });
+      other = std::thread([&] {
+        is_asking = true;
+        toil(session, 1, [&] { order.emplace_back("other"); });
+      });
+      while (!is_asking) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      toil(session, 1, [&] { order.emplace_back("last of the row"); });
+    }
+    other.join();
+    EXPECT_EQ(order, (std::vector<std::string>{"first of the row", "last of the row", "other"}));
+  });
+  EXPECT_EQ(first_error(outcomes), "");
+}
+
+// What a call asks of its user must not begin another one: that would wait for its own turn.
+TEST(Session, ACallInsideACallOfARowIsAnError) {
+  Options options = test_options();
+  options.deadline_s = 0.2;
+  const auto outcomes = run_thread_cluster({1}, options, [&](Session& session) {
+    const Session::CallRow row(session);
+    const Call outer(session, "toil");
+    toil(session, 1);
+  });
+  EXPECT_EQ(outcomes[0].kind, ErrorKind::deadline) << outcomes[0].error;
 }
 
 TEST(Session, GrowthGetsByWithLessThanDouble) {

@@ -34,7 +34,7 @@ void check_weights(const Arguments& args, const std::vector<int32_t>& rank_of, R
 }
 
 void check_routes(const Arguments& args, int64_t experts) {
-  const TokenRoutes& routes = args.routes;
+  const CallerRoutes& routes = args.routes;
   if (routes.tokens != args.x.rows) {
     refuse_argument(kCallName, "topk_ids does not fit x",
                     fmt::format("topk_ids has {} rows, x has {}", routes.tokens, args.x.rows), "must be equal");
@@ -43,15 +43,8 @@ void check_routes(const Arguments& args, int64_t experts) {
     refuse_argument(kCallName, "topk_ids has no memory",
                     fmt::format("[{}, {}] at address 0", routes.tokens, routes.top_k), "not null");
   }
-  for (int64_t token = 0; token < routes.tokens; ++token) {
-    for (int32_t slot = 0; slot < routes.top_k; ++slot) {
-      const int64_t expert = routes.expert(token, slot);
-      if (expert >= -1 && expert < experts) continue;
-      refuse_argument(kCallName, "topk_ids names an expert that is not there",
-                      fmt::format("topk_ids[{}, {}] = {}", token, slot, expert),
-                      fmt::format("-1 to {}, for {} experts", experts - 1, experts), "-1 is no expert");
-    }
-  }
+  check_number_of_tokens(routes.tokens, routes.top_k);
+  if (!args.counted) args.copy->take(routes, experts);
 }
 
 void check_limits(const Arguments& args) {
@@ -109,7 +102,7 @@ void check_arguments(const Arguments& args, Rank me, int32_t ranks) {
 HostOperands make_operands(const Arguments& args, const Problem& problem) {
   HostOperands operands;
   operands.x = args.x;
-  operands.routes = args.routes;
+  operands.routes = args.copy->view();
   operands.w = args.w;
   operands.most_rows = problem.most_rows;
   operands.counts = args.counts;

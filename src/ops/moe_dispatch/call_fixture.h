@@ -81,8 +81,11 @@ class CallChecker {
   Arguments arguments() {
     Arguments args;
     args.x = x_.view();
-    args.routes = routes_.of(Rank{rank_});
-    args.routes.is_64_bit = c_.is_64_bit;
+    args.routes = {.ids = routes_.of(Rank{rank_}).ids,
+                   .tokens = routes_.tokens(Rank{rank_}),
+                   .top_k = c_.top_k,
+                   .token_stride = c_.top_k,
+                   .is_64_bit = c_.is_64_bit};
     if (c_.is_64_bit) args.routes.ids = wide_ids_.data();
     for (const OwnedMatrix& w : w_) args.w.push_back(c_.is_n_by_k ? w.transposed() : w.view());
     args.cols = c_.cols;
@@ -163,8 +166,7 @@ inline std::vector<CallReport> run_and_check(const std::vector<int32_t>& layout,
     Operation op(session);
     for (const TestCall& call : calls) {
       CallChecker checker(call, session.rank().value);
-      reports[static_cast<size_t>(session.rank().value)] =
-          run_counted(checker.arguments(), [&](const Arguments& args) { return op.run(args); });
+      reports[static_cast<size_t>(session.rank().value)] = op.run(checker.arguments());
       checker.check();
     }
   });

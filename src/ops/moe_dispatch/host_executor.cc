@@ -188,10 +188,10 @@ class RoleWorker {
   void check_counted() const {
     const int64_t expected = x_.operands->counted_rows, rows = s_.tables->offsets().back();
     if (expected < 0 || rows == expected || s_.counts_only) return;
-    throw Error(ErrorKind::invalid_argument, {.what = "topk_ids changed during the call",
-                                              .where = kCallName,
-                                              .values = fmt::format("rank {}: {} rows", s_.me().value, rows),
-                                              .limit = fmt::format("{} were counted before", expected)});
+    throw Error(ErrorKind::internal, {.what = "rows were counted twice and differ",
+                                      .where = kCallName,
+                                      .values = fmt::format("rank {}: {} rows", s_.me().value, rows),
+                                      .limit = fmt::format("{} were counted before", expected)});
   }
   // Elements, and zeros up to the pitch, so that no stale bytes travel.
   void pack_token(int64_t token, std::byte* to) const {

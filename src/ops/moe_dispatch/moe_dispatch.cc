@@ -70,7 +70,10 @@ CallReport Op::report(const Schedule& s) {
     const int32_t local = s.topology().local(to).value, position = s.position_of[source.value];
     return s.routing->piece_rows[((int64_t{round} * s.width() + local) * s.pieces + piece) * s.ranks() + position];
   };
-  report.node_bytes += (s.width() - 1) * s.record_bytes(s.rounds_of_tokens(s.tokens));
+  const auto record_bytes = [&](Rank of) {
+    return s.record_bytes(s.rounds_of_tokens(s.tables->tokens_of()[static_cast<size_t>(of.value)]));
+  };
+  report.node_bytes += (s.width() - 1) * record_bytes(s.me());
   PushWork push;
   for (PushRole role(s); role.next(push);) {
     if (push.is_gate) continue;
@@ -82,6 +85,7 @@ CallReport Op::report(const Schedule& s) {
   for (PackRole role(s); role.next(pack);) report.copy_bytes += pack.tokens.rows() * s.buffers.token_pitch;
   ForwardWork forward;
   for (ForwardRole role(s); role.next(forward);) {
+    if (forward.is_record) report.node_bytes += record_bytes(forward.source);
     if (!forward.is_last) continue;
     for (int32_t local = 0; local < s.width(); ++local) {
       for (int32_t piece = 0; piece < s.pieces; ++piece) {

@@ -119,6 +119,10 @@ class Planner : public PlannerOf<Problem, PlanChoice> {
   }
   std::string reason_against_shared(const PlanChoice& c) const {
     const Buffers buffers = buffers_of(p_, c, x_);
+    if (x_.topology.nodes > 1 && buffers.record_bytes > CommandLimits::kChunkBytes) {
+      return fmt::format("counts of {} rounds are {} bytes, at most {}", most_rounds(p_, c, x_), buffers.record_bytes,
+                         CommandLimits::kChunkBytes);
+    }
     if (p_.counts_only) return "";
     if (p_.most_tokens > most_rounds(p_, c, x_) * c.block_tokens) {
       return fmt::format("{} tokens are {} rounds of {} words of a source, there are {}", p_.most_tokens,

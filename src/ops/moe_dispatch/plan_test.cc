@@ -112,6 +112,16 @@ TEST(MoeDispatchPlan, ProblemsThatCannotBeAreRefusedByName) {
             std::string::npos);
 }
 
+// A record is one command of a rank to each other node.
+TEST(MoeDispatchPlan, CountsThatNoCommandCanCarryAreRefused) {
+  const Cluster one({1}, int64_t{1} << 40, 1 << 16), two({1, 1}, int64_t{1} << 40, 1 << 16);
+  Problem problem = problem_of(4096, 1, 1 << 15, 0);
+  const PlanChoice choice{.block_tokens = 1, .chunk_tokens = 1, .cursors = {}};
+  EXPECT_NO_THROW(check_choice(choice, problem, one.context));
+  const std::string error = error_of([&] { check_choice(choice, problem, two.context); });
+  EXPECT_NE(error.find("counts of 32768 rounds are 537133072 bytes, at most 268435440"), std::string::npos) << error;
+}
+
 // Products that would not fit 64 bits are an error that says so (fault kind WIDTH).
 TEST(MoeDispatchPlan, SizesBeyond64BitsAreAnError) {
   const Cluster cluster({2, 2});

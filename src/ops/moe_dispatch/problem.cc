@@ -49,9 +49,6 @@ void Problem::validate() const {
     refuse("wrong number of experts", fmt::format("{} experts", rank_of_expert.size()),
            fmt::format("1 to {}", kMostExperts));
   }
-  if (top_k < 1 || top_k > kMostTopK) {
-    refuse("wrong number of experts for a token", fmt::format("k = {}", top_k), fmt::format("1 to {}", kMostTopK));
-  }
   if (dtype == DataType::fp32) refuse("x has the wrong dtype", "fp32", "bf16 or fp16");
   if (h < 0) refuse("negative H", fmt::format("h = {}", h), ">= 0");
   if (cols < 0) refuse("negative columns of a weight", fmt::format("{} columns", cols), ">= 0");
@@ -60,11 +57,18 @@ void Problem::validate() const {
     refuse("planned for too many tokens", fmt::format("{} tokens", planned_tokens),
            fmt::format("0 to {}", most_tokens));
   }
-  if (checked_mul(most_tokens, top_k) > INT32_MAX) {
-    refuse("too many tokens", fmt::format("{} tokens of {} experts each", most_tokens, top_k),
-           fmt::format("fewer than {} in all", int64_t{INT32_MAX}));
-  }
+  check_number_of_tokens(most_tokens, top_k);
   checked_mul(checked_mul(std::max(most_rows, most_tokens), std::max<int64_t>(1, std::max(h, cols))), 4);
+}
+
+void check_number_of_tokens(int64_t tokens, int32_t top_k) {
+  if (top_k < 1 || top_k > kMostTopK) {
+    refuse_argument(kCallName, "wrong number of experts for a token", fmt::format("k = {}", top_k),
+                    fmt::format("1 to {}", kMostTopK));
+  }
+  if (tokens <= INT32_MAX / top_k) return;
+  refuse_argument(kCallName, "too many tokens", fmt::format("{} tokens of {} experts each", tokens, top_k),
+                  fmt::format("at most {} in all", int64_t{INT32_MAX}));
 }
 
 CallParts Problem::agreed() const {

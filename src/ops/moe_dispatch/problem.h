@@ -45,6 +45,9 @@ struct Problem {
   friend bool operator==(const Problem&, const Problem&) = default;
 };
 
+// Rows of a rank's tokens, and so their tables, are numbered in 32 bits. Throws Error(invalid_argument).
+void check_number_of_tokens(int64_t tokens, int32_t top_k);
+
 // The problem of a call that says how many rows a rank may get, and where given how many tokens it may bring. Its
 // planned_tokens stay where there are any; otherwise they are what gives each rank so many rows.
 Problem limited_problem(Problem problem, int64_t max_tokens, std::optional<int64_t> max_source_tokens);

@@ -44,10 +44,7 @@ struct Routes {
   int32_t expert(Rank r, int64_t token, int32_t slot) const {
     return ids[static_cast<size_t>(r.value)][static_cast<size_t>(token * top_k + slot)];
   }
-  TokenRoutes of(Rank r) const {
-    return {
-        .ids = ids[static_cast<size_t>(r.value)].data(), .tokens = tokens(r), .top_k = top_k, .token_stride = top_k};
-  }
+  TokenRoutes of(Rank r) const { return {ids[static_cast<size_t>(r.value)].data(), tokens(r), top_k}; }
 };
 
 inline Routes draw_all_routes(Skew skew, const std::vector<int64_t>& tokens, int32_t top_k, int32_t experts,

@@ -12,19 +12,13 @@
 
 namespace tilewire::moe_dispatch {
 
-// The experts that each token of a rank is for: [tokens, k], any strides, -1 for none.
+// The experts that each token of a rank is for, -1 for none.
 struct TokenRoutes {
-  const void* ids = nullptr;
+  const int32_t* ids = nullptr;  // [tokens, k]
   int64_t tokens = 0;
   int32_t top_k = 1;
-  int64_t token_stride = 0;  // in elements
-  int64_t slot_stride = 1;
-  bool is_64_bit = false;
 
-  int64_t expert(int64_t token, int32_t slot) const {
-    const int64_t at = token * token_stride + slot * slot_stride;
-    return is_64_bit ? static_cast<const int64_t*>(ids)[at] : static_cast<const int32_t*>(ids)[at];
-  }
+  int32_t expert(int64_t token, int32_t slot) const { return ids[token * top_k + slot]; }
 };
 
 // The tables behind an ExpertMap, and the order in which a receiver of the own node keeps the rows of all sources.

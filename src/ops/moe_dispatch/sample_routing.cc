@@ -39,10 +39,7 @@ const Records& sample_records(const Problem& problem, const PlanChoice& choice, 
     of_rank.frame.me = Rank{r};
     auto& record = records.by_rank.emplace_back(
         static_cast<size_t>(schedule.record_words(schedule.rounds_of_tokens(problem.planned_tokens))));
-    RoutingTables().count(
-        of_rank,
-        {.ids = ids.data(), .tokens = problem.planned_tokens, .top_k = problem.top_k, .token_stride = problem.top_k},
-        record);
+    RoutingTables().count(of_rank, {ids.data(), problem.planned_tokens, problem.top_k}, record);
   }
   return records;
 }
