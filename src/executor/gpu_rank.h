@@ -65,7 +65,7 @@ class GpuRank {
   // Whether a kernel of this rank has given up, or was told to by one of its node. Copies from the GPU; false when closed.
   virtual bool has_given_up() const = 0;
 
-  // Of the last call that has ended. Copies from the GPU; no kernel runs.
+  // Of the last call that has ended well: one that was given up leaves it as it was. Copies from the GPU; no kernel runs.
   virtual Epoch last_epoch() const = 0;
 
   // With the GPU's context current, as kernels need it.

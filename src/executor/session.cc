@@ -276,9 +276,7 @@ void Session::await_sent() const noexcept {
   try {
     const Epoch last = gpu_ ? gpu_->last_epoch() : ended_epoch_;
     const SteadyTime limit = deadline_in(std::chrono::seconds(1));
-    // Of a GPU's calls it is not known which of those in flight at an abort have ended.
-    const auto is_vain = [&] { return proxy_->has_fault() || (gpu_ && control_->aborted()); };
-    while (!is_vain() && load_sent(arena_->control()) < last && steady_now() < limit) {
+    while (!proxy_->has_fault() && load_sent(arena_->control()) < last && steady_now() < limit) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   } catch (const std::exception& error) {

@@ -148,25 +148,34 @@ TEST_F(GpuSession, NodesOnOneGpuAreJoinedByTheWire) {
   }
 }
 
-// A kernel ends when its peers are done, whatever became of its own words: close() sees them off.
-TEST_F(GpuSession, WordsOfTheLastCallArriveAlsoWhenTheirRankHasClosed) {
+// A kernel ends when its peers are done, whatever became of its own words: close() sees them off. So it does when the
+// communicator has died in the call behind that one, of which the rank has handed over no more than a part: who still waits
+// in the call that ended may have nobody left who could tell it of the death.
+TEST_F(GpuSession, WordsOfTheLastCallThatEndedArriveAlsoWhenTheirRankHasClosed) {
   HostWire wire(kJobSecret);
   Options o = gpu_options();
   o.layout = "1,1";
   o.wire = wire.socket();
   o.cuda_device = 0;
-  o.emulated_latency_us = 200'000;
-  expect_all_well(run_gpu_ranks(2, o, [](Session& s) {
-    const DeviceRank rank = s.device_rank({.op = "toy"});
-    const Epoch e = rank.state->epoch + 1;
-    const uint32_t word = s.arena().layout().flags.chunk(0, Rank{0}, Chunk{0});
-    if (s.rank() == Rank{0}) send_unit(s, Rank{1}, word, s.arena().layout().half_offset(e), e);
-    end_call(s, e);
-    rank.state->epoch = e;
-    if (s.rank() == Rank{1}) {
-      EXPECT_TRUE(comes(s, word, e));
-    }
-  }));
+  o.emulated_latency_us = 100'000;
+  for (const bool is_aborted : {false, true}) {
+    expect_all_well(run_gpu_ranks(2, o, [&](Session& s) {
+      const DeviceRank rank = s.device_rank({.op = "toy"});
+      const Epoch e = rank.state->epoch + 1;
+      const uint32_t word = s.arena().layout().flags.chunk(0, Rank{0}, Chunk{0});
+      if (s.rank() == Rank{0}) send_unit(s, Rank{1}, word, s.arena().layout().half_offset(e), e);
+      end_call(s, e);
+      rank.state->epoch = e;  // as a kernel does when it has ended well
+      if (s.rank() == Rank{0} && is_aborted) {
+        EXPECT_TRUE(s.ring(Ring::send).try_post(Command{.kind = CommandKind::call_end, .epoch = e + 1}));
+        s.control().send_abort(ErrorKind::aborted, "the call behind it went wrong");
+        s.await_verdict();
+      }
+      if (s.rank() == Rank{1}) {
+        EXPECT_TRUE(comes(s, word, e));
+      }
+    }));
+  }
 }
 
 TEST_F(GpuSession, WireThatDiesIsAnErrorOfAllRanks) {

@@ -114,6 +114,18 @@ def test_all_tracebacks_come_at_once_where_they_are_asked_for() -> None:
     assert screen.ranks_with(HEADER) == [0, 1]
 
 
+@pytest.mark.parametrize("error", ["KeyboardInterrupt", "KeyboardInterrupt: while it loaded"])
+def test_interruption_that_the_user_asked_for_is_not_shown_and_any_other_end_is(error: str) -> None:
+    screen = Screen()
+    screen.tracebacks.take(0, traceback(error), 0)
+    screen.tracebacks.settle(0, has_failed=True, is_asked_to_end=True)
+    assert screen.shown == []
+    for rank, (line, is_asked) in enumerate([(error, False), ("RuntimeError: cannot save", True)], start=1):
+        screen.tracebacks.take(rank, traceback(line), 0)
+        screen.tracebacks.settle(rank, has_failed=True, is_asked_to_end=is_asked)
+    assert screen.ranks_with(HEADER) == [1, 2]
+
+
 def test_syntax_error_that_has_no_header_is_shown_once() -> None:
     screen = Screen()
     for rank in range(3):
@@ -206,6 +218,63 @@ def test_mistake_of_one_rank_in_one_call_is_its_traceback_and_named_as_the_cause
 def test_every_rank_may_be_asked_for_its_own(run_ranks: Callable[..., tuple[int, str]]) -> None:
     _, err = run_ranks("raise ValueError('no')", all_tracebacks=True)
     assert all(f"[{rank}] {HEADER}" in err for rank in range(4)), err
+
+
+class Witness:
+    """A screen that makes a file when a text comes to it."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.shown = ""
+        self._path, self._text = path, text
+
+    def write(self, text: str) -> None:
+        self.shown += text
+        if self._text in self.shown:
+            self._path.touch()
+
+    def flush(self) -> None:
+        pass
+
+
+LOGS_AND_RUNS_ON = """
+def until(name):
+    end = time.monotonic() + 30
+    while not os.path.exists({folder!r} + "/" + name):
+        if time.monotonic() > end:
+            os._exit(9)
+        time.sleep(0.01)
+
+sys.stderr.write("Traceback (most recent call last):\\nValueError: logged\\n")
+print("first", flush=True)
+{then}
+"""
+
+
+def test_traceback_of_a_rank_that_only_logged_it_comes_while_the_rank_runs_on(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text("import os, sys, time\n" + LOGS_AND_RUNS_ON.format(folder=str(tmp_path), then='until("seen")'))
+    err = Witness(tmp_path / "seen", "ValueError: logged")
+    assert launch(Launch(rank_command(str(path), []), [1]), io.StringIO(), err) == 0, "it was held until the end"
+
+
+def test_traceback_is_held_as_long_as_is_asked_for_while_the_rank_runs_on(tmp_path: Path) -> None:
+    """All that the rank has written before `first` is read with it, at the latest."""
+    path = tmp_path / "script.py"
+    then = 'until("seen first")\nprint("second", flush=True)\nuntil("seen second")'
+    path.write_text("import os, sys, time\n" + LOGS_AND_RUNS_ON.format(folder=str(tmp_path), then=then))
+    err = io.StringIO()
+    shown_by_then = []
+
+    class Order(Witness):
+        def write(self, text: str) -> None:
+            super().write(text)
+            if "second" in text:
+                shown_by_then.append(err.getvalue())
+                (tmp_path / "seen second").touch()
+
+    plan = Launch(rank_command(str(path), []), [1], tracebacks=ShownTracebacks(hold_s=60))
+    assert launch(plan, Order(tmp_path / "seen first", "first"), err) == 0
+    assert shown_by_then == [""] and err.getvalue().count("ValueError: logged") == 1
 
 
 PORT_IN_USE = """
