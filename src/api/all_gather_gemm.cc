@@ -41,7 +41,7 @@ struct Front {
   }
   static PlanOf<ag_gemm::FusedPlan> make_gpu_plan(const ag_gemm::Problem& problem, const std::string& plan_json,
                                                   const PlanContext& context) {
-    return ag_gemm::make_fused_plan(problem, plan_json, context);
+    return make_plan<ag_gemm::FusedPlan>(problem, plan_json, context);
   }
   static void settle(Arguments& arguments, const Shape& shape) {
     arguments.rows = {RowCounts::From::list, shape.rows};

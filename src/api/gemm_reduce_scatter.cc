@@ -34,7 +34,7 @@ struct ReduceScatterFront {
   }
   static PlanOf<gemm_rs::FusedPlan> make_gpu_plan(const gemm_rs::Problem& problem, const std::string& plan_json,
                                                   const PlanContext& context) {
-    return gemm_rs::make_fused_plan(problem, plan_json, context);
+    return make_plan<gemm_rs::FusedPlan>(problem, plan_json, context);
   }
   static void settle(Arguments& arguments, const Shape& shape) {
     arguments.rows = {RowCounts::From::list, shape.rows};

@@ -1,8 +1,7 @@
 // The members of an op's description (op_description.h) that are the same text for all ops, as a base of the op's
 // struct. It finds beside the op's types
-//   PlanOf<Choice> make_plan(const Problem&, const PlanContext&)                  the planner's (planning/planner.h)
-//   PlanOf<Choice> check_plan(const Choice&, const Problem&, const PlanContext&)
-//   Problem::agreed(), result_bytes(Rank); Choice::agreed(), from_json(); Tables(Problem, Choice, PlanContext);
+//   Problem::agreed(), result_bytes(Rank); Choice as planning/op_plans.h has it, and its agreed();
+//   Tables(Problem, Choice, PlanContext);
 //   Operands::written(); host_program(Schedule, Cursors, Operands, stand-in); Arguments::stand_in
 #pragma once
 
@@ -14,24 +13,18 @@
 
 #include "base/ids.h"
 #include "executor/call.h"
-#include "planning/plan_parts.h"
+#include "planning/op_plans.h"
 
 namespace tilewire {
 
-// `json` is empty where the planner is to choose.
-template <class Choice, class Problem>
-PlanOf<Choice> plan_of(const Problem& problem, const std::string& json, const PlanContext& context) {
-  return json.empty() ? make_plan(problem, context) : check_plan(Choice::from_json(json), problem, context);
-}
-
-template <class OpProblem, class Choice, class OpTables>
+template <class Choice, class OpTables>
 struct PlannedOp {
-  using Problem = OpProblem;
+  using Problem = typename Choice::Problem;
   using Plan = PlanOf<Choice>;
   using Tables = OpTables;
 
   static Plan make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context) {
-    return plan_of<Choice>(problem, plan_json, context);
+    return tilewire::make_plan<Choice>(problem, plan_json, context);
   }
   static Tables make_tables(const Problem& problem, const Plan& plan, const PlanContext& context) {
     return Tables(problem, plan.choice, context);

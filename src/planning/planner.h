@@ -1,6 +1,6 @@
 // From a problem to its plan, the same for all ops. What is particular to an op is a class
 //
-//   struct Planner : PlannerOf<Problem, Choice> {         Problem: agreed(), text(), validate()
+//   class Planner : public PlannerOf<Choice> {            Choice::Problem: agreed(), text(), validate()
 //     static constexpr const char* kName                  of the op, for errors
 //     static constexpr const char* kSharedCost            what shared_cost_s is, as in "communication alone"
 //     Planner(const Problem&, const PlanContext&);        throws where there can be no plan
@@ -21,16 +21,16 @@
 #include <utility>
 #include <vector>
 
-#include "planning/plan_parts.h"
+#include "planning/op_plans.h"
 
 namespace tilewire {
 
 // What planners of all ops have. Keeps both by reference.
-template <class ProblemOfOp, class ChoiceOfOp>
+template <class ChoiceOfOp>
 class PlannerOf {
  public:
-  using Problem = ProblemOfOp;
   using Choice = ChoiceOfOp;
+  using Problem = typename Choice::Problem;
   // What to do when reasons of the op leave no shared candidate.
   static constexpr const char* kSharedAdvice = "raise TILEWIRE_MAX_CHUNKS_PER_SOURCE on all ranks";
 
@@ -116,6 +116,19 @@ PlanOf<typename Planner::Choice> given_plan(Planner planner, const typename Plan
   PlanOf<typename Planner::Choice> plan = priced_plan(planner, choice);
   plan.candidates.push_back({choice, plan.predicted_s, choice.text(), "given"});
   return plan;
+}
+
+template <class Choice>
+PlanOf<Choice> PlansOf<Choice>::best(const Problem& problem, const PlanContext& context) {
+  return best_plan(typename Choice::Planner(problem, context));
+}
+template <class Choice>
+PlanOf<Choice> PlansOf<Choice>::given(const Choice& choice, const Problem& problem, const PlanContext& context) {
+  return given_plan(typename Choice::Planner(problem, context), choice);
+}
+template <class Choice>
+void PlansOf<Choice>::check(const Choice& choice, const Problem& problem, const PlanContext& context) {
+  check_given(typename Choice::Planner(problem, context), choice);
 }
 
 }  // namespace tilewire

@@ -53,7 +53,7 @@ struct AgGemmTraits {
   }
   static int64_t half_bytes(const BenchSize& size, const std::vector<int32_t>&) { return size.rows * size.depth * 2; }
   static PlanOf<Plan> make_plan(const Problem& problem, const PlanContext& context) {
-    return ag_gemm::make_fused_plan(problem, context);
+    return tilewire::make_plan<ag_gemm::FusedPlan>(problem, context);
   }
   static bool is_fused(const Plan& plan) { return plan.choice.is_fused; }
   static const char* form(const Plan& plan) { return ag_gemm::form_of(plan.choice)->name; }
@@ -97,7 +97,7 @@ BenchRow against_cublas(const BenchSize& size, int32_t ranks, const Split& split
 void calibrate(const BenchSize& size, Rows& rows) {
   for (const int64_t chunk_bytes : {65536, 131072, 262144}) {
     Bench bench(size, {2, 2});
-    ag_gemm::FusedPlan plan = ag_gemm::make_fused_plan(bench.problem(), bench.context()).choice;
+    ag_gemm::FusedPlan plan = make_plan<ag_gemm::FusedPlan>(bench.problem(), bench.context()).choice;
     for (const FormNumbers& form : ag_gemm::kFusedForms) {
       for (const int32_t raster_works : {1, 2, 8}) {
         if (chunk_bytes != 131072 && (&form != &ag_gemm::kFusedForms[0] || raster_works > 1)) continue;
@@ -107,7 +107,7 @@ void calibrate(const BenchSize& size, Rows& rows) {
         plan.choice.workers = bench.context().workers / form.cluster_ctas() * form.cluster_ctas();
         plan.choice.raster_rows = raster_works * form.cluster_row_tiles;
         plan.choice.is_fused = true;
-        const double predicted_us = ag_gemm::check_fused_plan(plan, bench.problem(), bench.context()).predicted_s * 1e6;
+        const double predicted_us = check_plan(plan, bench.problem(), bench.context()).predicted_s * 1e6;
         const Turns turns{.rounds = 3, .block_us = 4000, .least = 3, .most = 20};
         const std::vector<std::vector<double>> us = time_in_turns(turns, {bench.fused(plan)});
         rows.add(

@@ -46,7 +46,7 @@ struct GemmRsTraits {
     return gemm_rs::layout_of(problem(size, topology.view().ranks), {}, context).end + (int64_t{32} << 20);
   }
   static PlanOf<Plan> make_plan(const Problem& problem, const PlanContext& context) {
-    return gemm_rs::make_fused_plan(problem, context);
+    return tilewire::make_plan<gemm_rs::FusedPlan>(problem, context);
   }
   static bool is_fused(const Plan& plan) { return plan.choice.is_fused; }
   static const char* form(const Plan& plan) { return gemm_rs::form_of(plan)->name; }
@@ -82,7 +82,7 @@ void sweep(const BenchSize& size, Rows& rows) {
   Bench bench(size, {2, 2});
   const gemm_rs::FusedPlan planned = GemmRsTraits::make_plan(bench.problem(), bench.context()).choice;
   const auto add = [&](const gemm_rs::FusedPlan& plan) {
-    const double predicted_us = gemm_rs::check_fused_plan(plan, bench.problem(), bench.context()).predicted_s * 1e6;
+    const double predicted_us = check_plan(plan, bench.problem(), bench.context()).predicted_s * 1e6;
     const std::vector<std::vector<double>> us = time_in_turns(turns, {bench.fused(plan)});
     rows.add({size.text() + ", chunks " + std::to_string(plan.choice.chunk_rows) + "x" +
                   std::to_string(plan.choice.chunk_cols) + ", teams " + std::to_string(plan.choice.reduce_workers),

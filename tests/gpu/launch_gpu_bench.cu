@@ -80,7 +80,7 @@ class Bench {
     const ag_gemm::Problem problem{.rows = {kRows}, .k = kDepth, .dtype = DataType::bf16, .cols = {kCols}};
     PlanContext context = cluster_.context(0);
     context.workers = sm_count();
-    const ag_gemm::FusedPlan plan = ag_gemm::make_fused_plan(problem, context).choice;
+    const ag_gemm::FusedPlan plan = make_plan<ag_gemm::FusedPlan>(problem, context).choice;
     return {problem, plan, context, cluster_.rank(0, 1'000'000'000), false};
   }
   double time_us(int count, const std::function<void()>& step) {

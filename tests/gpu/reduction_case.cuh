@@ -180,7 +180,7 @@ class ReductionCase {
   }
   static gemm_rs::FusedPlan plan_of(const ReductionSize& size, int32_t r, PlanContext context) {
     context.workers = size.ctas;
-    gemm_rs::FusedPlan plan = gemm_rs::make_fused_plan(problem_of(size, r), context).choice;
+    gemm_rs::FusedPlan plan = make_plan<gemm_rs::FusedPlan>(problem_of(size, r), context).choice;
     if (size.tile_rows != 0) {
       plan.tile_rows = size.tile_rows;
       plan.tile_cols = size.tile_cols;

@@ -37,7 +37,7 @@ struct Arguments : MatmulOperands {
 
 // What is particular to this op about a call; the rest is OpCalls' (see executor/op_call.h for the members) and
 // PlannedOp's.
-struct Op : PlannedOp<Problem, PlanChoice, ScheduleTables> {
+struct Op : PlannedOp<PlanChoice, ScheduleTables> {
   using Schedule = ag_gemm::Schedule;
   using Arguments = ag_gemm::Arguments;
   using Operands = HostOperands;

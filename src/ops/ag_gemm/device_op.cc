@@ -47,7 +47,7 @@ std::string DeviceOp::variant(const Arguments& arguments) {
 }
 
 DeviceOp::Plan DeviceOp::make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context) {
-  return device_plan_of(make_fused_plan(problem, plan_json, context));
+  return device_plan_of(tilewire::make_plan<FusedPlan>(problem, plan_json, context));
 }
 
 CallParts DeviceOp::agreed(const Problem& problem, const Plan& plan) {

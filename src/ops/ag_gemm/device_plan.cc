@@ -90,13 +90,15 @@ class Ctas {
   double work_s_ = 0, exposed_s_ = 0;
 };
 
+}  // namespace
+
 // See planning/planner.h.
-class FusedPlanner : public PlannerOf<Problem, FusedPlan> {
+class FusedPlanner : public PlannerOf<FusedPlan> {
  public:
   static constexpr const char* kName = kCallName;
   static constexpr const char* kSharedCost = "first and last arrival together";
 
-  FusedPlanner(const Problem& problem, const PlanContext& context, int32_t push_ctas)
+  FusedPlanner(const Problem& problem, const PlanContext& context, int32_t push_ctas = 0)
       : PlannerOf(problem, context), gather_(problem, context, kClockPushers), push_ctas_(push_ctas) {
     check_one_count_a_rank(kName, p_.rows.size(), x_);
     check_kernel_type(kName, p_.dtype);
@@ -175,8 +177,6 @@ class FusedPlanner : public PlannerOf<Problem, FusedPlan> {
   int32_t push_ctas_;
 };
 
-}  // namespace
-
 const FormNumbers* form_of(const PlanChoice& choice) {
   for (const FormNumbers& form : kFusedForms) {
     if (form.rows == choice.tile_rows && form.cols == choice.tile_cols) return &form;
@@ -249,13 +249,6 @@ Schedule FusedTables::schedule(Epoch epoch) const {
   return schedule;
 }
 
-PlanOf<FusedPlan> check_fused_plan(const FusedPlan& plan, const Problem& problem, const PlanContext& context) {
-  return given_plan(FusedPlanner(problem, context, plan.push_ctas), plan);
-}
-
-PlanOf<FusedPlan> make_fused_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context) {
-  if (plan_json.empty()) return make_fused_plan(problem, context);
-  return check_fused_plan(fused_plan_from_json(plan_json), problem, context);
-}
-
 }  // namespace tilewire::ag_gemm
+
+template struct tilewire::PlansOf<tilewire::ag_gemm::FusedPlan>;

@@ -17,15 +17,22 @@ inline constexpr std::array kFusedForms = {form_numbers<WithSpareRoom<Cooperativ
                                            form_numbers<WithSpareRoom<PingPong128x192>>(),
                                            form_numbers<WithSpareRoom<PingPong64x128>>()};
 
+class FusedPlanner;  // device_plan.cc
+
 // The part of a plan that a kernel needs: tile_rows, tile_cols are those of a form, workers the CTAs that compute, whole
 // clusters of them. raster_rows counts in whole clusters too, and is rounded up.
 struct FusedPlan {
+  using Problem = ag_gemm::Problem;
+  using Planner = FusedPlanner;
+
   PlanChoice choice;
   // SMs that only push; with several nodes one more forwards. 0: warps beside the tiles do both.
   int32_t push_ctas = 0;
   uint32_t pace_clocks = 0;  // of each such warp, from one piece of 4 KiB to the next
   bool own_in_place = true;  // own rows are multiplied from where the caller has them
 
+  // Throws Error(invalid_argument) naming the field that is missing, unknown or out of range.
+  static FusedPlan from_json(const std::string& json);
   std::string shared_text() const { return choice.shared_text(); }
   std::string text() const;
 };
@@ -41,8 +48,6 @@ void for_each_field(Fused& plan, Visit&& visit) {
 }
 
 std::string to_json(const FusedPlan& plan);
-// Throws Error(invalid_argument) naming the field that is missing, unknown or out of range.
-FusedPlan fused_plan_from_json(const std::string& json);
 
 // The form that has the tiles of the plan; null: none has.
 const FormNumbers* form_of(const PlanChoice& choice);
@@ -77,14 +82,10 @@ class FusedTables {
   int32_t workers_ = 0, push_workers_ = 0, forward_workers_ = 0;
 };
 
-// The best plan for a rank that may take `context.workers` SMs, of which `push_ctas` and more only communicate. The shared
-// part depends on agreed values only. Throws as make_plan() of CPU ranks does, and Error(resource) when no SM is left to
-// compute with.
-PlanOf<FusedPlan> make_fused_plan(const Problem& problem, const PlanContext& context, int32_t push_ctas = 0);
-// A plan that the caller gives. Throws as check_plan() of CPU ranks does, and for tiles that no form has.
-PlanOf<FusedPlan> check_fused_plan(const FusedPlan& plan, const Problem& problem, const PlanContext& context);
-
-// One of the two: no text, no plan given.
-PlanOf<FusedPlan> make_fused_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context);
+// The best plan for a rank that may take `context.workers` SMs, of which `push_ctas` and more only communicate; otherwise as
+// make_plan<FusedPlan>(), where none does.
+PlanOf<FusedPlan> make_fused_plan(const Problem& problem, const PlanContext& context, int32_t push_ctas);
 
 }  // namespace tilewire::ag_gemm
+
+extern template struct tilewire::PlansOf<tilewire::ag_gemm::FusedPlan>;

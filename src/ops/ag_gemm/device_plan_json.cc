@@ -7,7 +7,7 @@ namespace tilewire::ag_gemm {
 
 std::string to_json(const FusedPlan& plan) { return choice_to_json(kCallName, plan); }
 
-FusedPlan fused_plan_from_json(const std::string& json) { return choice_from_json<FusedPlan>(kCallName, json); }
+FusedPlan FusedPlan::from_json(const std::string& json) { return choice_from_json<FusedPlan>(kCallName, json); }
 
 std::string FusedPlan::text() const {
   const std::string movers = push_ctas > 0 ? fmt::format("{} SMs push", push_ctas)

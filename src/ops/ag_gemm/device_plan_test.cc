@@ -33,11 +33,11 @@ class FusedPlanTest : public testing::Test {
 };
 
 TEST_F(FusedPlanTest, ChunkSizeIsTheSameOnAllRanksWhateverTheirWeightsAndSms) {
-  const int64_t chunk_rows = make_fused_plan(problem(8192, 4096, 2048), context()).choice.choice.chunk_rows;
+  const int64_t chunk_rows = make_plan<FusedPlan>(problem(8192, 4096, 2048), context()).choice.choice.chunk_rows;
   for (int32_t r = 0; r < 4; ++r) {
     PlanContext x = context(r);
     x.workers = 16 + 20 * r;
-    EXPECT_EQ(make_fused_plan(problem(8192, 4096, 1000 * r), x).choice.choice.chunk_rows, chunk_rows);
+    EXPECT_EQ(make_plan<FusedPlan>(problem(8192, 4096, 1000 * r), x).choice.choice.chunk_rows, chunk_rows);
   }
 }
 
@@ -49,7 +49,7 @@ TEST_F(FusedPlanTest, ChunksAreSmallEnoughThatTilesBeginSoon) {
     x.topology = topology.view();
     for (const int32_t ranks_per_gpu : {1, 4}) {
       x.machine = gpu_machine(ranks_per_gpu);
-      const PlanOf<FusedPlan> plan = make_fused_plan(problem(8192, 4096, 8192), x);
+      const PlanOf<FusedPlan> plan = make_plan<FusedPlan>(problem(8192, 4096, 8192), x);
       EXPECT_LE(plan.choice.choice.chunk_rows, 256) << plan.explain();
       EXPECT_LT(plan.predicted_s, 0.7 * (plan.compute_s + plan.communication_s) + 0.3 * plan.compute_s);
     }
@@ -57,7 +57,7 @@ TEST_F(FusedPlanTest, ChunksAreSmallEnoughThatTilesBeginSoon) {
 }
 
 TEST_F(FusedPlanTest, EveryFormIsACandidateFusedAndUnfusedAndSaysWhyItLost) {
-  const PlanOf<FusedPlan> plan = make_fused_plan(problem(8192, 4096, 4096), context());
+  const PlanOf<FusedPlan> plan = make_plan<FusedPlan>(problem(8192, 4096, 4096), context());
   for (const FormNumbers& form : kFusedForms) {
     for (const bool is_fused : {true, false}) {
       EXPECT_TRUE(std::any_of(plan.candidates.begin(), plan.candidates.end(), [&](const CandidateOf<FusedPlan>& c) {
@@ -77,7 +77,7 @@ TEST_F(FusedPlanTest, UnfusedWinsWhereFusionReadsWeightsMoreOftenThanItHides) {
   PlanContext x = context();
   x.machine.node_bytes_per_s = x.machine.network_bytes_per_s = x.machine.copy_bytes_per_s = 1e15;
   x.machine.network_latency_s = 500e-6;
-  const PlanOf<FusedPlan> plan = make_fused_plan(problem(65536, 512, 65536), x);
+  const PlanOf<FusedPlan> plan = make_plan<FusedPlan>(problem(65536, 512, 65536), x);
   double fused_s = 1e9, unfused_s = 1e9;
   for (const CandidateOf<FusedPlan>& c : plan.candidates) {
     if (c.text.rfind("chunks of", 0) == 0) continue;
@@ -90,7 +90,7 @@ TEST_F(FusedPlanTest, UnfusedWinsWhereFusionReadsWeightsMoreOftenThanItHides) {
 
 // A cluster is two SMs; those that push are taken from all in whole clusters, with one more that forwards.
 TEST_F(FusedPlanTest, SmsThatOnlyPushAreLeftOutOfTheClusters) {
-  const FusedPlan beside = make_fused_plan(problem(8192, 8192, 8192), context()).choice;
+  const FusedPlan beside = make_plan<FusedPlan>(problem(8192, 8192, 8192), context()).choice;
   EXPECT_EQ(beside.push_ctas, 0);
   EXPECT_EQ(beside.choice.workers, kH200Workers);
   const FusedPlan apart = make_fused_plan(problem(8192, 8192, 8192), context(), 4).choice;
@@ -105,22 +105,22 @@ TEST_F(FusedPlanTest, SmsThatOnlyPushAreLeftOutOfTheClusters) {
 
 TEST_F(FusedPlanTest, WorkTakesTheTimeOfItsFormAndOfTheClock) {
   PlanContext x = context();
-  const double plain_s = make_fused_plan(problem(8192, 8192, 8192), x).compute_s;
+  const double plain_s = make_plan<FusedPlan>(problem(8192, 8192, 8192), x).compute_s;
   const double flops = 2.0 * 8192 * 8192 * 8192;
   EXPECT_GT(plain_s, flops / (kH200Workers * kH200Machine.worker_flops));
   EXPECT_LT(plain_s, 1.15 * flops / (kH200Workers * kH200Machine.worker_flops));
   x.machine.worker_flops /= 2;
-  EXPECT_NEAR(make_fused_plan(problem(8192, 8192, 8192), x).compute_s, 2 * plain_s, 0.01 * plain_s);
+  EXPECT_NEAR(make_plan<FusedPlan>(problem(8192, 8192, 8192), x).compute_s, 2 * plain_s, 0.01 * plain_s);
   x.machine = kH200Machine;
   x.machine.ranks_per_gpu = 4;  // they share its cache
-  EXPECT_GT(make_fused_plan(problem(8192, 8192, 8192), x).compute_s, 1.05 * plain_s);
+  EXPECT_GT(make_plan<FusedPlan>(problem(8192, 8192, 8192), x).compute_s, 1.05 * plain_s);
 }
 
 // What the kernel walks is what reports count: who does it is another question than what is done.
 TEST_F(FusedPlanTest, ReportsCountTheScheduleOfTheKernel) {
   const Problem p = problem(8192, 4096, 4096);
   const int64_t shard_bytes = 2048 * 4096 * 2;
-  FusedPlan plan = make_fused_plan(p, context()).choice;
+  FusedPlan plan = make_plan<FusedPlan>(p, context()).choice;
   const CallReport several_nodes = Op::report(FusedTables(p, plan, context()).schedule(1));
   EXPECT_EQ(several_nodes.network_bytes, shard_bytes);
   EXPECT_EQ(several_nodes.node_bytes, 2 * shard_bytes);  // own rows, and those that enter the node here
@@ -140,7 +140,7 @@ TEST_F(FusedPlanTest, ReportsCountTheScheduleOfTheKernel) {
 
 TEST_F(FusedPlanTest, EveryCtaHasWorkOrIsNeededByTheRank) {
   const Problem p = problem(8192, 4096, 4096);
-  const FusedPlan beside = make_fused_plan(p, context()).choice, apart = make_fused_plan(p, context(), 4).choice;
+  const FusedPlan beside = make_plan<FusedPlan>(p, context()).choice, apart = make_fused_plan(p, context(), 4).choice;
   const FusedTables tables(p, beside, context()), with_apart(p, apart, context());
   EXPECT_EQ(tables.ctas(), kH200Workers);
   EXPECT_EQ(tables.schedule(1).push_workers, kH200Workers);
@@ -153,7 +153,7 @@ TEST_F(FusedPlanTest, EveryCtaHasWorkOrIsNeededByTheRank) {
 
 // The CTAs of a cluster share columns of b, so its tiles lie in pairs of row blocks; an empty one makes them even.
 TEST_F(FusedPlanTest, TilesOfAClusterAreOfTheSameColumns) {
-  FusedPlan plan = make_fused_plan(problem(8192, 8192, 8192), context()).choice;
+  FusedPlan plan = make_plan<FusedPlan>(problem(8192, 8192, 8192), context()).choice;
   ASSERT_EQ(form_of(plan.choice)->cluster_row_tiles, 2);
   for (const int64_t rows : {4096, 4096 + 128, 4 * 33}) {
     for (const int32_t raster_rows : {1, 2, 3, 8}) {
@@ -171,28 +171,28 @@ TEST_F(FusedPlanTest, TilesOfAClusterAreOfTheSameColumns) {
 }
 
 TEST_F(FusedPlanTest, JsonGoesBothWaysAndAGivenPlanIsTaken) {
-  FusedPlan plan = make_fused_plan(problem(8192, 4096, 4096), context()).choice;
+  FusedPlan plan = make_plan<FusedPlan>(problem(8192, 4096, 4096), context()).choice;
   plan.choice.raster_rows = 3;
   plan.pace_clocks = 700;
   plan.own_in_place = false;
-  EXPECT_EQ(to_json(fused_plan_from_json(to_json(plan))), to_json(plan));
-  const PlanOf<FusedPlan> given = make_fused_plan(problem(8192, 4096, 4096), to_json(plan), context());
+  EXPECT_EQ(to_json(FusedPlan::from_json(to_json(plan))), to_json(plan));
+  const PlanOf<FusedPlan> given = make_plan<FusedPlan>(problem(8192, 4096, 4096), to_json(plan), context());
   EXPECT_EQ(to_json(given.choice), to_json(plan));
   EXPECT_GT(given.predicted_s, 0);
   plan.choice.tile_cols = 224;
-  const std::string text = error_of([&] { make_fused_plan(problem(8192, 4096, 4096), to_json(plan), context()); });
+  const std::string text = error_of([&] { make_plan<FusedPlan>(problem(8192, 4096, 4096), to_json(plan), context()); });
   EXPECT_NE(text.find("no kernel has such tiles: 128 x 256"), std::string::npos) << text;
 }
 
 TEST_F(FusedPlanTest, WhatHasNoRowsNoDepthNoColumnsOrNoRanksToWaitForIsPlanned) {
-  EXPECT_GT(make_fused_plan(problem(0, 4096, 4096), context()).predicted_s, 0);
-  EXPECT_GT(make_fused_plan(problem(8192, 4096, 0), context()).predicted_s, 0);
-  EXPECT_GT(make_fused_plan(problem(8192, 0, 4096), context()).predicted_s, 0);
+  EXPECT_GT(make_plan<FusedPlan>(problem(0, 4096, 4096), context()).predicted_s, 0);
+  EXPECT_GT(make_plan<FusedPlan>(problem(8192, 4096, 0), context()).predicted_s, 0);
+  EXPECT_GT(make_plan<FusedPlan>(problem(8192, 0, 4096), context()).predicted_s, 0);
   const TopologyTables alone = TopologyTables::from_layout({1});
   PlanContext x = context();
   x.topology = alone.view();
   const PlanOf<FusedPlan> plan =
-      make_fused_plan({.rows = {8192}, .k = 8192, .dtype = DataType::bf16, .cols = {8192}}, x);
+      make_plan<FusedPlan>({.rows = {8192}, .k = 8192, .dtype = DataType::bf16, .cols = {8192}}, x);
   EXPECT_TRUE(plan.choice.choice.is_fused);
   EXPECT_EQ(plan.choice.choice.raster_rows, 16);
 }
@@ -200,10 +200,10 @@ TEST_F(FusedPlanTest, WhatHasNoRowsNoDepthNoColumnsOrNoRanksToWaitForIsPlanned) 
 TEST_F(FusedPlanTest, ElementsOfThirtyTwoBitsAndWrongRowListsAreRefused) {
   Problem p = problem(8192, 4096, 4096);
   p.dtype = p.out_dtype = DataType::fp32;
-  EXPECT_NE(error_of([&] { make_fused_plan(p, context()); }).find("bf16 or fp16"), std::string::npos);
+  EXPECT_NE(error_of([&] { make_plan<FusedPlan>(p, context()); }).find("bf16 or fp16"), std::string::npos);
   expect_one_row_count_for_each_of_four_ranks<Problem>(
-      problem(8192, 4096, 4096), {[&](const Problem& q) { make_fused_plan(q, context()); },
-                                  [&](const Problem& q) { check_fused_plan(FusedPlan{}, q, context()); }});
+      problem(8192, 4096, 4096), {[&](const Problem& q) { make_plan<FusedPlan>(q, context()); },
+                                  [&](const Problem& q) { check_plan(FusedPlan{}, q, context()); }});
 }
 
 }  // namespace

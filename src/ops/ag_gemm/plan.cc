@@ -14,10 +14,9 @@
 #include "planning/planner.h"
 
 namespace tilewire::ag_gemm {
-namespace {
 
 // See planning/planner.h.
-class Planner : public PlannerOf<Problem, PlanChoice> {
+class Planner : public PlannerOf<PlanChoice> {
  public:
   static constexpr const char* kName = kCallName;
   static constexpr const char* kSharedCost = "communication alone";
@@ -72,18 +71,6 @@ class Planner : public PlannerOf<Problem, PlanChoice> {
   GatherTimes gather_;
 };
 
-}  // namespace
-
-Plan make_plan(const Problem& problem, const PlanContext& context) { return best_plan(Planner(problem, context)); }
-
-Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
-  return given_plan(Planner(problem, context), choice);
-}
-
-void check_choice(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
-  check_given(Planner(problem, context), choice);
-}
-
 namespace {
 
 int32_t row_blocks_of(const Problem& problem, int32_t tile_rows) {
@@ -136,3 +123,5 @@ Schedule ScheduleTables::schedule(Epoch epoch) const {
 }
 
 }  // namespace tilewire::ag_gemm
+
+template struct tilewire::PlansOf<tilewire::ag_gemm::PlanChoice>;

@@ -8,14 +8,19 @@
 
 #include "ops/ag_gemm/problem.h"
 #include "ops/ag_gemm/schedule.h"
-#include "planning/plan_parts.h"
+#include "planning/op_plans.h"
 #include "schedule/chunk_tables.h"
 #include "schedule/role.h"
 
 namespace tilewire::ag_gemm {
 
-// The numbers of a plan, as printed, stored and passed by users.
+class Planner;  // plan.cc
+
+// The numbers of a plan, as printed, stored and passed by users. Plans are made by make_plan() and check_plan().
 struct PlanChoice {
+  using Problem = ag_gemm::Problem;
+  using Planner = ag_gemm::Planner;
+
   // Equal on all ranks:
   int64_t chunk_rows = 128;
   // This rank's own:
@@ -51,16 +56,6 @@ void for_each_field(Choice& c, Visit&& visit) {
 using Candidate = CandidateOf<PlanChoice>;
 using Plan = PlanOf<PlanChoice>;
 
-// The best of all candidates. The shared part depends on agreed values only. Throws Error(invalid_argument) for a
-// problem that validate() refuses or that has not one row count a rank, and Error(resource) when no chunk size fits the
-// flag area, the wire's fields or the reserved arena.
-Plan make_plan(const Problem& problem, const PlanContext& context);
-// A plan for a choice that the caller gives. Throws as make_plan() does, and Error(invalid_argument) naming the number
-// that cannot be.
-Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context);
-// Throws what check_plan() throws, without working out what the plan costs.
-void check_choice(const PlanChoice& choice, const Problem& problem, const PlanContext& context);
-
 std::string to_json(const PlanChoice& choice);
 
 Buffers buffers_of(const Problem& problem, const ArenaLayout& arena);
@@ -85,3 +80,5 @@ class ScheduleTables {
 };
 
 }  // namespace tilewire::ag_gemm
+
+extern template struct tilewire::PlansOf<tilewire::ag_gemm::PlanChoice>;

@@ -14,7 +14,11 @@ namespace tilewire::ag_gemm {
 
 inline constexpr const char* kCallName = "all_gather_matmul";  // for errors, records, traces and plans
 
+struct PlanChoice;  // plan.h
+
 struct Problem {
+  using Choice = PlanChoice;
+
   // Agreed by all ranks:
   std::vector<int64_t> rows;        // of a on each rank; zero is legal
   int64_t k = 0;                    // columns of a, rows of each b

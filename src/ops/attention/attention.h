@@ -49,7 +49,7 @@ struct Arguments {
 
 // What is particular to this op about a call; the rest is OpCalls' (see executor/op_call.h for the members) and
 // PlannedOp's.
-struct Op : PlannedOp<Problem, PlanChoice, ScheduleTables> {
+struct Op : PlannedOp<PlanChoice, ScheduleTables> {
   using Schedule = attention::Schedule;
   using Arguments = attention::Arguments;
   using Operands = HostOperands;

@@ -24,8 +24,10 @@ constexpr int32_t kPricedWorkers = 8;
 // in proportion: planning is to take less than the call.
 constexpr int64_t kWalkedItems = 512, kWalkedPieces = 200'000;
 
+}  // namespace
+
 // See planning/planner.h.
-class Planner : public PlannerOf<Problem, PlanChoice> {
+class Planner : public PlannerOf<PlanChoice> {
  public:
   static constexpr const char* kName = kCallName;
   static constexpr const char* kSharedCost = "with 8 workers a rank";
@@ -143,16 +145,6 @@ class Planner : public PlannerOf<Problem, PlanChoice> {
   double bare_s_ = -1;  // below 0: not yet known
 };
 
-}  // namespace
-
-Plan make_plan(const Problem& problem, const PlanContext& context) { return best_plan(Planner(problem, context)); }
-
-Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
-  return given_plan(Planner(problem, context), choice);
-}
-
-void check_choice(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
-  check_given(Planner(problem, context), choice);
-}
-
 }  // namespace tilewire::attention
+
+template struct tilewire::PlansOf<tilewire::attention::PlanChoice>;

@@ -7,7 +7,7 @@
 
 #include "ops/attention/problem.h"
 #include "ops/attention/schedule_tables.h"
-#include "planning/plan_parts.h"
+#include "planning/op_plans.h"
 #include "schedule/role.h"
 
 namespace tilewire::attention {
@@ -16,8 +16,13 @@ namespace tilewire::attention {
 // on the plan, chunks are whole multiples of it.
 inline constexpr int64_t kKeyBlock = 64;
 
-// The numbers of a plan, as printed, stored and passed by users.
+class Planner;  // plan.cc
+
+// The numbers of a plan, as printed, stored and passed by users. Plans are made by make_plan() and check_plan().
 struct PlanChoice {
+  using Problem = attention::Problem;
+  using Planner = attention::Planner;
+
   // Equal on all ranks:
   bool is_step_major = false;
   int64_t chunk_rows = 512;
@@ -53,16 +58,8 @@ void for_each_field(Choice& c, Visit&& visit) {
 using Candidate = CandidateOf<PlanChoice>;
 using Plan = PlanOf<PlanChoice>;
 
-// The best of all candidates. The shared part depends on agreed values only. Throws Error(invalid_argument) for a
-// problem that validate() refuses, and Error(resource) when no chunk size fits the flag area, the wire's fields or the
-// reserved arena.
-Plan make_plan(const Problem& problem, const PlanContext& context);
-// A plan for a choice that the caller gives. Throws as make_plan() does, and Error(invalid_argument) naming the number
-// that cannot be.
-Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context);
-// Throws what check_plan() throws, without working out what the plan costs.
-void check_choice(const PlanChoice& choice, const Problem& problem, const PlanContext& context);
-
 std::string to_json(const PlanChoice& choice);
 
 }  // namespace tilewire::attention
+
+extern template struct tilewire::PlansOf<tilewire::attention::PlanChoice>;

@@ -128,7 +128,7 @@ TEST_F(AttentionPlanTest, AGivenPlanThatCannotBeIsRefusedWithTheNumber) {
 TEST_F(AttentionPlanTest, ListsOfRowsHaveOneForEachRank) {
   expect_one_row_count_for_each_of_four_ranks<Problem>(
       layer(), {[&](const Problem& p) { make_plan(p, context()); },
-                [&](const Problem& p) { check_plan({.chunk_rows = 64, .cursors = {}}, p, context()); }});
+                [&](const Problem& p) { check_plan(PlanChoice{.chunk_rows = 64, .cursors = {}}, p, context()); }});
 }
 
 // A long sequence of real heads is planned in a moment.

@@ -18,7 +18,11 @@ namespace tilewire::attention {
 inline constexpr const char* kCallName = "ring_attention";  // for errors, records, traces and plans
 inline constexpr int64_t kHeadDims[] = {64, 128};
 
+struct PlanChoice;  // plan.h
+
 struct Problem {
+  using Choice = PlanChoice;
+
   // Agreed by all ranks:
   std::vector<int64_t> rows{};     // of q on each rank; zero is legal
   std::vector<int64_t> kv_rows{};  // of k and v on each rank

@@ -40,12 +40,14 @@ struct ItemWork : WorkBase {
 
 // Items go in groups of pairs, in a group those with most work first; in step-major order all of them once a source.
 // Which worker takes an item is free where nobody keeps its sums: no other work waits for an item, but for the words at
-// the end of a group, which each worker gives when its own items are done. Here they are dealt out in turn.
+// the end of a group, which each worker gives when its own items are done. Here they are dealt out to and fro, through all
+// groups: the first of a round has most to do in it, and groups that have fewer items than there are workers would all be
+// the first workers' if each began with those.
 class ComputeRole {
  public:
   using Work = ItemWork;
   TILEWIRE_HD constexpr ComputeRole(const Schedule& s, int32_t worker)
-      : s_(s), worker_(worker), at_(worker), group_end_(s.group_end(0)) {}
+      : s_(s), worker_(worker), dealt_(worker), group_end_(s.group_end(0)) {}
 
   TILEWIRE_HD constexpr bool next(Work& w) { return s_.is_step_major ? next_in_step(w) : next_in_group(w); }
 
@@ -69,11 +71,12 @@ class ComputeRole {
   TILEWIRE_HD constexpr bool next_in_group(Work& w) {
     while (group_ < s_.pairs) {
       const int64_t heads = int64_t{group_end_ - group_} * s_.heads;
-      if (at_ < heads * s_.tiles) {
-        const auto pair_and_head = static_cast<int32_t>(at_ % heads);
-        set(w, group_ + pair_and_head / s_.heads, pair_and_head % s_.heads, s_.tile_order[at_ / heads]);
+      const int64_t at = dealt_ - int64_t{group_} * s_.heads * s_.tiles;
+      if (at < heads * s_.tiles) {
+        const auto pair_and_head = static_cast<int32_t>(at % heads);
+        set(w, group_ + pair_and_head / s_.heads, pair_and_head % s_.heads, s_.tile_order[at / heads]);
         if (w.is_last) {
-          at_ += s_.workers;
+          deal();
           place_ = 0;
         } else {
           place_ = place_behind(w.tile, place_);
@@ -83,31 +86,40 @@ class ComputeRole {
       const int32_t first = group_, units = freed(group_, group_end_);
       group_ = group_end_;
       group_end_ = s_.group_end(group_);
-      at_ = worker_;
       if (units > 0) return end_of(w, first, units);
     }
     return false;
   }
   TILEWIRE_HD constexpr bool next_in_step(Work& w) {
     const int64_t heads = int64_t{s_.pairs} * s_.heads;
-    for (; place_ < s_.ranks(); ++place_, at_ = worker_) {
+    for (; place_ < s_.ranks(); deal_anew()) {
       const Rank source = s_.source_at(s_.me(), place_);
-      for (; at_ < heads * s_.tiles; at_ += s_.workers) {
-        const int32_t tile = s_.tile_order[at_ / heads];
+      for (; dealt_ < heads * s_.tiles; deal()) {
+        const int32_t tile = s_.tile_order[dealt_ / heads];
         if (place_ > 0 && s_.looked_at(tile, source).count == 0) continue;
-        const auto pair_and_head = static_cast<int32_t>(at_ % heads);
+        const auto pair_and_head = static_cast<int32_t>(dealt_ % heads);
         set(w, pair_and_head / s_.heads, pair_and_head % s_.heads, tile);
-        at_ += s_.workers;
+        deal();
         return true;
       }
       if (place_ > 0 && s_.frees(place_ - 1)) {
         const int32_t unit = place_ - 1;
-        ++place_;
-        at_ = worker_;
+        deal_anew();
         return end_of(w, unit, 1);
       }
     }
     return false;
+  }
+  // The next item of this worker.
+  TILEWIRE_HD constexpr void deal() {
+    ++round_;
+    dealt_ = round_ * s_.workers + (round_ % 2 == 0 ? worker_ : s_.workers - 1 - worker_);
+  }
+  // The same items for the next source.
+  TILEWIRE_HD constexpr void deal_anew() {
+    ++place_;
+    round_ = 0;
+    dealt_ = worker_;
   }
   // The next source behind `place` that the tile looks at; as many as ranks where there is none.
   TILEWIRE_HD constexpr int32_t place_behind(int32_t tile, int32_t place) const {
@@ -145,7 +157,8 @@ class ComputeRole {
 
   Kept<Schedule> s_;
   int32_t worker_;
-  int64_t at_;
+  int64_t round_ = 0;
+  int64_t dealt_;  // in the order of all items, or of those of a source
   int32_t group_ = 0;
   int32_t group_end_;
   int32_t place_ = 0;

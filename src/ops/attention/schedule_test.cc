@@ -319,5 +319,29 @@ TEST(AttentionSchedule, GroupsGrowFromOneHeadOn) {
   EXPECT_EQ(windowed.group_end(8), 10) << "a group has to fit the window";
 }
 
+// Groups of one or two items were all dealt to the first workers, so that one worker did most of a small call.
+TEST(AttentionSchedule, ItemsAreDealtToAllWorkersHoweverSmallTheirGroups) {
+  Problem p = problem({64, 64});
+  p.kv_heads = p.q_heads = 8;
+  for (const bool is_step_major : {false, true}) {
+    PlanChoice choice = plan(is_step_major);
+    choice.workers = 4;
+    choice.tile_rows = 64;
+    for (const int32_t group_pairs : {1, 2, 4, 8}) {
+      choice.group_pairs = group_pairs;
+      const Ranks ranks({2}, p, choice);
+      const Schedule s = ranks.at(0);
+      std::vector<int32_t> takers(8, -1);
+      for (int32_t worker = 0; worker < 4; ++worker) {
+        ItemWork w;
+        for (ComputeRole role(s, worker); role.next(w);) {
+          if (w.is_last) takers[static_cast<size_t>(w.item)] = worker;
+        }
+      }
+      EXPECT_EQ(takers, (std::vector<int32_t>{0, 1, 2, 3, 3, 2, 1, 0})) << "groups of up to " << group_pairs;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tilewire::attention

@@ -23,7 +23,7 @@ struct Arguments : ReductionArguments {  // residual: [M, N]; that and bias are 
 
 // What is particular to this op about a call; the rest is OpCalls' (see executor/op_call.h for the members) and
 // PlannedOp's.
-struct Op : PlannedOp<Problem, PlanChoice, ScheduleTables> {
+struct Op : PlannedOp<PlanChoice, ScheduleTables> {
   using Schedule = gemm_ar::Schedule;
   using Arguments = gemm_ar::Arguments;
   using Operands = HostOperands;

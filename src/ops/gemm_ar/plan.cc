@@ -20,8 +20,10 @@ int32_t priced_workers(const Machine& machine) { return machine.worker_flops >= 
 // Who add up for so many who multiply.
 int32_t reduce_workers_of(int32_t workers) { return std::max(1, workers / 8); }
 
+}  // namespace
+
 // See planning/planner.h.
-class Planner : public PlannerOf<Problem, PlanChoice> {
+class Planner : public PlannerOf<PlanChoice> {
  public:
   static constexpr const char* kName = kCallName;
   static constexpr const char* kSharedCost = "with K = 1024 and with K = 0 together";
@@ -101,18 +103,6 @@ class Planner : public PlannerOf<Problem, PlanChoice> {
   double bare_s_ = -1;  // of the shared part that is priced; below 0: not yet known
 };
 
-}  // namespace
-
-Plan make_plan(const Problem& problem, const PlanContext& context) { return best_plan(Planner(problem, context)); }
-
-Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
-  return given_plan(Planner(problem, context), choice);
-}
-
-void check_choice(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
-  check_given(Planner(problem, context), choice);
-}
-
 ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context)
     : ReductionScheduleTables(cut_of(problem, choice), layout_of(problem, choice, context), choice, context) {
   const CallLayout layout = layout_of(problem, choice, context);
@@ -130,3 +120,5 @@ ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice,
 }
 
 }  // namespace tilewire::gemm_ar
+
+template struct tilewire::PlansOf<tilewire::gemm_ar::PlanChoice>;

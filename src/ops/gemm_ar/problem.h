@@ -14,7 +14,11 @@ namespace tilewire::gemm_ar {
 
 inline constexpr const char* kCallName = "matmul_all_reduce";  // for errors, records, traces and plans
 
+struct PlanChoice;  // plan.h
+
 struct Problem {
+  using Choice = PlanChoice;
+
   // Agreed by all ranks:
   int64_t m = 0;                         // rows of each rank's a, and of the result
   int64_t n = 0;                         // columns of each rank's b, and of the result

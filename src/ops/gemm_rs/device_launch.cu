@@ -78,7 +78,7 @@ struct FusedKernel::State {
   }
 
   static const FusedPlan& checked(const FusedPlan& plan, const Problem& p, const PlanContext& context) {
-    check_fused_plan(plan, p, context);
+    check_choice(plan, p, context);
     return plan;
   }
 

@@ -24,8 +24,10 @@ constexpr int64_t kWindow = 16;          // where not every chunk can have a slo
 constexpr int64_t kPricedDepth = 4096;   // what the shared part is priced with, as K is each rank's own
 constexpr std::pair<int64_t, int64_t> kChunks[] = {{64, 128}, {128, 256}, {256, 256}, {256, 512}, {512, 1024}};
 
+}  // namespace
+
 // See planning/planner.h.
-class FusedPlanner : public PlannerOf<Problem, FusedPlan> {
+class FusedPlanner : public PlannerOf<FusedPlan> {
  public:
   static constexpr const char* kName = kCallName;
   static constexpr const char* kSharedCost = "with K = 4096";
@@ -159,8 +161,6 @@ class FusedPlanner : public PlannerOf<Problem, FusedPlan> {
   }
 };
 
-}  // namespace
-
 const FormNumbers* form_of(const FusedPlan& plan) {
   for (const FormNumbers& form : kFusedForms) {
     if (form.work_rows() == plan.tile_rows && form.work_cols() == plan.tile_cols) return &form;
@@ -195,17 +195,6 @@ TimedReport simulate(const Problem& problem, const FusedPlan& plan, const Topolo
   return simulate(problem, plan.choice, topology, clusters, keeps_trace);
 }
 
-PlanOf<FusedPlan> make_fused_plan(const Problem& problem, const PlanContext& context) {
-  return best_plan(FusedPlanner(problem, context));
-}
-
-PlanOf<FusedPlan> check_fused_plan(const FusedPlan& plan, const Problem& problem, const PlanContext& context) {
-  return given_plan(FusedPlanner(problem, context), plan);
-}
-
-PlanOf<FusedPlan> make_fused_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context) {
-  if (plan_json.empty()) return make_fused_plan(problem, context);
-  return check_fused_plan(fused_plan_from_json(plan_json), problem, context);
-}
-
 }  // namespace tilewire::gemm_rs
+
+template struct tilewire::PlansOf<tilewire::gemm_rs::FusedPlan>;

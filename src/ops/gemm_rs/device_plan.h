@@ -16,14 +16,21 @@ inline constexpr std::array kFusedForms = {form_numbers<WithRoomForWords<Coopera
                                            form_numbers<WithRoomForWords<PingPong128x128>>(),
                                            form_numbers<WithRoomForWords<PingPong64x128>>()};
 
+class FusedPlanner;  // device_plan.cc
+
 // The part of a plan that a kernel needs. Of the choice: workers are clusters, reduce_workers teams of warps beside their
 // tiles; cursors count for nothing.
 struct FusedPlan {
+  using Problem = gemm_rs::Problem;
+  using Planner = FusedPlanner;
+
   PlanChoice choice;
   // Those of a form's works; this rank's own, as a chunk may be several works.
   int64_t tile_rows = kFusedForms[0].work_rows();
   int64_t tile_cols = kFusedForms[0].work_cols();
 
+  // Throws Error(invalid_argument) naming the field that is missing, unknown or out of range.
+  static FusedPlan from_json(const std::string& json);
   std::string shared_text() const;
   CallParts agreed() const;
   std::string text() const;
@@ -40,8 +47,6 @@ void for_each_field(Fused& plan, Visit&& visit) {
 }
 
 std::string to_json(const FusedPlan& plan);
-// Throws Error(invalid_argument) naming the field that is missing, unknown or out of range.
-FusedPlan fused_plan_from_json(const std::string& json);
 
 // The form whose works have the tiles of the plan; null: none has.
 const FormNumbers* form_of(const FusedPlan& plan);
@@ -60,13 +65,6 @@ class FusedTables {
   int32_t ctas_ = 0, workers_ = 0, reduce_workers_ = 0;
 };
 
-// The best plan for a rank that may take `context.workers` SMs. The shared part depends on agreed values only. Throws as
-// make_plan() of CPU ranks does, and Error(resource) when too few SMs are there.
-PlanOf<FusedPlan> make_fused_plan(const Problem& problem, const PlanContext& context);
-// A plan that the caller gives. Throws as check_plan() of CPU ranks does, and for tiles that no form has.
-PlanOf<FusedPlan> check_fused_plan(const FusedPlan& plan, const Problem& problem, const PlanContext& context);
-
-// One of the two: no text, no plan given.
-PlanOf<FusedPlan> make_fused_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context);
-
 }  // namespace tilewire::gemm_rs
+
+extern template struct tilewire::PlansOf<tilewire::gemm_rs::FusedPlan>;

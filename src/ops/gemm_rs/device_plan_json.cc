@@ -7,7 +7,7 @@ namespace tilewire::gemm_rs {
 
 std::string to_json(const FusedPlan& plan) { return choice_to_json(kCallName, plan); }
 
-FusedPlan fused_plan_from_json(const std::string& json) { return choice_from_json<FusedPlan>(kCallName, json); }
+FusedPlan FusedPlan::from_json(const std::string& json) { return choice_from_json<FusedPlan>(kCallName, json); }
 
 std::string FusedPlan::shared_text() const {
   return fmt::format("{}, bands of {}", choice.shared_text(), choice.band_blocks);

@@ -31,18 +31,18 @@ class FusedReductionPlanTest : public testing::Test {
 };
 
 TEST_F(FusedReductionPlanTest, ChunksWindowAndBandsAreTheSameOnAllRanksWhateverTheirDepthsAndSms) {
-  const CallParts agreed = make_fused_plan(problem(8192, 4096, 2048), context()).choice.agreed();
+  const CallParts agreed = make_plan<FusedPlan>(problem(8192, 4096, 2048), context()).choice.agreed();
   for (int32_t r = 0; r < 4; ++r) {
     PlanContext x = context(r);
     x.workers = 16 + 20 * r;
     Problem p = problem(8192, 4096, 1000 * r);
     p.out_dtype = r % 2 == 0 ? DataType::fp32 : DataType::fp16;
-    EXPECT_EQ(make_fused_plan(p, x).choice.agreed(), agreed);
+    EXPECT_EQ(make_plan<FusedPlan>(p, x).choice.agreed(), agreed);
   }
 }
 
 TEST_F(FusedReductionPlanTest, EveryFormIsACandidateFusedAndUnfusedAndSaysWhyItLost) {
-  const PlanOf<FusedPlan> plan = make_fused_plan(problem(8192, 8192, 4096), context());
+  const PlanOf<FusedPlan> plan = make_plan<FusedPlan>(problem(8192, 8192, 4096), context());
   for (const FormNumbers& form : kFusedForms) {
     for (const bool is_fused : {true, false}) {
       EXPECT_TRUE(std::any_of(plan.candidates.begin(), plan.candidates.end(), [&](const CandidateOf<FusedPlan>& c) {
@@ -57,63 +57,63 @@ TEST_F(FusedReductionPlanTest, EveryFormIsACandidateFusedAndUnfusedAndSaysWhyItL
 
 TEST_F(FusedReductionPlanTest, FewChunksInTheFlagAreaMakeThemLargerAndASmallArenaAWindow) {
   PlanContext x = context();
-  const PlanChoice all = make_fused_plan(problem(8192, 8192, 4096), x).choice.choice;
+  const PlanChoice all = make_plan<FusedPlan>(problem(8192, 8192, 4096), x).choice.choice;
   EXPECT_EQ(all.window, 0);
   x.arena.flags.max_chunks = 150;
-  const PlanChoice few = make_fused_plan(problem(8192, 8192, 4096), x).choice.choice;
+  const PlanChoice few = make_plan<FusedPlan>(problem(8192, 8192, 4096), x).choice.choice;
   EXPECT_GT(few.chunk_rows * few.chunk_cols, all.chunk_rows * all.chunk_cols);
   x = context();
   x.arena.half_stride_bytes = int64_t{128} << 20;
-  const PlanOf<FusedPlan> windowed = make_fused_plan(problem(8192, 8192, 4096), x);
+  const PlanOf<FusedPlan> windowed = make_plan<FusedPlan>(problem(8192, 8192, 4096), x);
   EXPECT_GT(windowed.choice.choice.window, 0);
   EXPECT_LE(windowed.half_bytes, x.arena.half_stride_bytes);
   x.arena.flags.max_chunks = 2;
-  const std::string text = error_of([&] { make_fused_plan(problem(8192, 8192, 4096), x); });
+  const std::string text = error_of([&] { make_plan<FusedPlan>(problem(8192, 8192, 4096), x); });
   EXPECT_NE(text.find("TILEWIRE_"), std::string::npos) << text;
 }
 
 TEST_F(FusedReductionPlanTest, JsonGoesBothWaysAndAGivenPlanIsTaken) {
-  FusedPlan plan = make_fused_plan(problem(8192, 4096, 4096), context()).choice;
+  FusedPlan plan = make_plan<FusedPlan>(problem(8192, 4096, 4096), context()).choice;
   plan.choice.band_blocks = 3;
   plan.choice.reduce_workers = 7;
   plan.tile_rows = kFusedForms[2].work_rows();
   plan.tile_cols = kFusedForms[2].work_cols();
-  EXPECT_EQ(to_json(fused_plan_from_json(to_json(plan))), to_json(plan));
-  const PlanOf<FusedPlan> given = make_fused_plan(problem(8192, 4096, 4096), to_json(plan), context());
+  EXPECT_EQ(to_json(FusedPlan::from_json(to_json(plan))), to_json(plan));
+  const PlanOf<FusedPlan> given = make_plan<FusedPlan>(problem(8192, 4096, 4096), to_json(plan), context());
   EXPECT_EQ(to_json(given.choice), to_json(plan));
   EXPECT_GT(given.predicted_s, 0);
   plan.tile_cols = 224;
-  std::string text = error_of([&] { make_fused_plan(problem(8192, 4096, 4096), to_json(plan), context()); });
+  std::string text = error_of([&] { make_plan<FusedPlan>(problem(8192, 4096, 4096), to_json(plan), context()); });
   EXPECT_NE(text.find("no kernel has such tiles"), std::string::npos) << text;
   plan = given.choice;
   plan.choice.is_fused = false;
   plan.choice.window = 4;
-  text = error_of([&] { make_fused_plan(problem(8192, 4096, 4096), to_json(plan), context()); });
+  text = error_of([&] { make_plan<FusedPlan>(problem(8192, 4096, 4096), to_json(plan), context()); });
   EXPECT_NE(text.find("window > 0"), std::string::npos) << text;
 }
 
 TEST_F(FusedReductionPlanTest, WhatHasNoRowsNoDepthNoColumnsOrOneRankIsPlanned) {
-  EXPECT_GT(make_fused_plan(problem(0, 4096, 4096), context()).predicted_s, 0);
-  EXPECT_GT(make_fused_plan(problem(8192, 0, 4096), context()).predicted_s, 0);
-  EXPECT_GT(make_fused_plan(problem(8192, 4096, 0), context()).predicted_s, 0);
+  EXPECT_GT(make_plan<FusedPlan>(problem(0, 4096, 4096), context()).predicted_s, 0);
+  EXPECT_GT(make_plan<FusedPlan>(problem(8192, 0, 4096), context()).predicted_s, 0);
+  EXPECT_GT(make_plan<FusedPlan>(problem(8192, 4096, 0), context()).predicted_s, 0);
   const TopologyTables alone = TopologyTables::from_layout({1});
   PlanContext x = context();
   x.topology = alone.view();
-  EXPECT_TRUE(make_fused_plan({.rows = {8192}, .n = 8192, .k = 8192}, x).choice.choice.is_fused);
+  EXPECT_TRUE(make_plan<FusedPlan>({.rows = {8192}, .n = 8192, .k = 8192}, x).choice.choice.is_fused);
 }
 
 TEST_F(FusedReductionPlanTest, TooFewSmsElementsOfThirtyTwoBitsAndWrongRowListsAreRefused) {
   PlanContext x = context();
   x.workers = 3;
-  std::string text = error_of([&] { make_fused_plan(problem(8192, 4096, 4096), x); });
+  std::string text = error_of([&] { make_plan<FusedPlan>(problem(8192, 4096, 4096), x); });
   EXPECT_NE(text.find("no SM is left to compute with"), std::string::npos) << text;
   Problem p = problem(8192, 4096, 4096);
   p.dtype = p.wire_dtype = DataType::fp32;
-  text = error_of([&] { make_fused_plan(p, context()); });
+  text = error_of([&] { make_plan<FusedPlan>(p, context()); });
   EXPECT_NE(text.find("bf16 or fp16"), std::string::npos) << text;
   expect_one_row_count_for_each_of_four_ranks<Problem>(
-      problem(8192, 4096, 4096), {[&](const Problem& q) { make_fused_plan(q, context()); },
-                                  [&](const Problem& q) { check_fused_plan(FusedPlan{}, q, context()); }});
+      problem(8192, 4096, 4096), {[&](const Problem& q) { make_plan<FusedPlan>(q, context()); },
+                                  [&](const Problem& q) { check_plan(FusedPlan{}, q, context()); }});
 }
 
 }  // namespace

@@ -25,7 +25,7 @@ struct Arguments : ReductionArguments {  // residual: [own rows, N]
 
 // What is particular to this op about a call; the rest is OpCalls' (see executor/op_call.h for the members) and
 // PlannedOp's.
-struct Op : PlannedOp<Problem, PlanChoice, ScheduleTables> {
+struct Op : PlannedOp<PlanChoice, ScheduleTables> {
   using Schedule = gemm_rs::Schedule;
   using Arguments = gemm_rs::Arguments;
   using Operands = HostOperands;

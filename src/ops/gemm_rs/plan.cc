@@ -8,10 +8,9 @@
 #include "reduction/reduction_planner.h"
 
 namespace tilewire::gemm_rs {
-namespace {
 
 // See planning/planner.h.
-class Planner : public PlannerOf<Problem, PlanChoice> {
+class Planner : public PlannerOf<PlanChoice> {
  public:
   static constexpr const char* kName = kCallName;
   static constexpr const char* kSharedCost = "with K = 1024";
@@ -67,19 +66,9 @@ class Planner : public PlannerOf<Problem, PlanChoice> {
   double bare_s_ = -1;  // of the shared part that is priced; below 0: not yet known
 };
 
-}  // namespace
-
-Plan make_plan(const Problem& problem, const PlanContext& context) { return best_plan(Planner(problem, context)); }
-
-Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
-  return given_plan(Planner(problem, context), choice);
-}
-
-void check_choice(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
-  check_given(Planner(problem, context), choice);
-}
-
 ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context)
     : ReductionScheduleTables(cut_of(problem, choice), layout_of(problem, choice, context), choice, context) {}
 
 }  // namespace tilewire::gemm_rs
+
+template struct tilewire::PlansOf<tilewire::gemm_rs::PlanChoice>;

@@ -15,7 +15,11 @@ namespace tilewire::gemm_rs {
 
 inline constexpr const char* kCallName = "matmul_reduce_scatter";  // for errors, records, traces and plans
 
+struct PlanChoice;  // plan.h
+
 struct Problem {
+  using Choice = PlanChoice;
+
   // Agreed by all ranks:
   std::vector<int64_t> rows;             // of the result on each rank, together those of each rank's a; zero is legal
   int64_t n = 0;                         // columns of each rank's b, and of the result

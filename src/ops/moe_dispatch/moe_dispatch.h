@@ -52,7 +52,7 @@ struct Arguments {
 
 // What is particular to this op about a call; the rest is OpCalls' (see executor/op_call.h for the members) and
 // PlannedOp's.
-struct Op : PlannedOp<Problem, PlanChoice, ScheduleTables> {
+struct Op : PlannedOp<PlanChoice, ScheduleTables> {
   using Schedule = moe_dispatch::Schedule;
   using Arguments = moe_dispatch::Arguments;
   using Operands = HostOperands;

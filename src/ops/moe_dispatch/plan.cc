@@ -8,8 +8,8 @@
 
 #include "base/bytes.h"
 #include "ops/moe_dispatch/model.h"
-#include "planning/op_simulation.h"
 #include "planning/planner.h"
+#include "planning/walked_cost.h"
 
 namespace tilewire::moe_dispatch {
 namespace {
@@ -23,8 +23,10 @@ constexpr int64_t kPricedCols = 2048;
 
 int64_t chunks_of_block(const PlanChoice& c) { return div_up(c.block_tokens, c.chunk_tokens); }
 
+}  // namespace
+
 // See planning/planner.h.
-class Planner : public PlannerOf<Problem, PlanChoice> {
+class Planner : public PlannerOf<PlanChoice> {
  public:
   static constexpr const char* kName = kCallName;
   static constexpr const char* kSharedCost = "with I = 2048";
@@ -81,7 +83,7 @@ class Planner : public PlannerOf<Problem, PlanChoice> {
     Problem problem = p_;
     problem.cols = kPricedCols;
     problem.out_dtype = DataType::bf16;
-    return walked_s(problem, choice);
+    return walked_s<RankModel>(problem, choice, x_);
   }
 
   std::vector<PlanChoice> candidates(const PlanChoice& shared) const {
@@ -101,10 +103,9 @@ class Planner : public PlannerOf<Problem, PlanChoice> {
   // Communication alone: a call whose weights have no columns.
   Cost predict(const PlanChoice& choice) const {
     if (p_.counts_only) return {};
-    const double compute_s = longest_product_s(choice), total_s = std::max(compute_s, walked_s(p_, choice));
     Problem bare = p_;
     bare.cols = 0;
-    return {.compute_s = compute_s, .communication_s = std::min(walked_s(bare, choice), total_s), .total_s = total_s};
+    return walked_cost<RankModel>(p_, choice, x_, longest_product_s(choice), walked_s<RankModel>(bare, choice, x_));
   }
 
  private:
@@ -136,12 +137,6 @@ class Planner : public PlannerOf<Problem, PlanChoice> {
     }
     return "";
   }
-  double walked_s(const Problem& problem, const PlanChoice& choice) const {
-    const Topology& t = x_.topology;
-    OpSimulation simulation(TopologyTables::from_nodes({t.node_of_rank, t.node_of_rank + t.ranks}), x_.arena);
-    simulation.add_checked_call<RankModel>(problem, {choice}, x_.machine);
-    return run_timed(simulation.program(), {.machine = x_.machine}).seconds;
-  }
   double longest_product_s(const PlanChoice& choice) const {
     const SampledTables tables(p_, choice, x_);
     const Schedule schedule = tables.schedule(1);
@@ -160,6 +155,8 @@ class Planner : public PlannerOf<Problem, PlanChoice> {
   }
 };
 
+namespace {
+
 // How many sources enter a node by the same rank, at most.
 int32_t most_entries(const Topology& t) {
   int32_t most = 0;
@@ -174,16 +171,6 @@ int32_t most_entries(const Topology& t) {
 }
 
 }  // namespace
-
-Plan make_plan(const Problem& problem, const PlanContext& context) { return best_plan(Planner(problem, context)); }
-
-Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
-  return given_plan(Planner(problem, context), choice);
-}
-
-void check_choice(const PlanChoice& choice, const Problem& problem, const PlanContext& context) {
-  check_given(Planner(problem, context), choice);
-}
 
 int64_t most_rounds(const Problem& p, const PlanChoice& c, const PlanContext& context) {
   if (p.counts_only) return 1;
@@ -241,3 +228,5 @@ Schedule ScheduleTables::schedule(Epoch epoch) const {
 }
 
 }  // namespace tilewire::moe_dispatch
+
+template struct tilewire::PlansOf<tilewire::moe_dispatch::PlanChoice>;

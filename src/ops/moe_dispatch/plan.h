@@ -9,13 +9,18 @@
 #include "ops/moe_dispatch/problem.h"
 #include "ops/moe_dispatch/routing_tables.h"
 #include "ops/moe_dispatch/schedule.h"
-#include "planning/plan_parts.h"
+#include "planning/op_plans.h"
 #include "schedule/role.h"
 
 namespace tilewire::moe_dispatch {
 
-// The numbers of a plan, as printed, stored and passed by users.
+class Planner;  // plan.cc
+
+// The numbers of a plan, as printed, stored and passed by users. Plans are made by make_plan() and check_plan().
 struct PlanChoice {
+  using Problem = moe_dispatch::Problem;
+  using Planner = moe_dispatch::Planner;
+
   // Equal on all ranks:
   int64_t block_tokens = 1024;  // tokens of each rank that go in a round
   int64_t window = 2;           // rounds that have room at a time
@@ -57,16 +62,6 @@ void for_each_field(Choice& c, Visit&& visit) {
 using Candidate = CandidateOf<PlanChoice>;
 using Plan = PlanOf<PlanChoice>;
 
-// The best of all candidates. The shared part depends on agreed values only. Throws Error(invalid_argument) for a
-// problem that validate() refuses or that names a rank that is not there, and Error(resource) when no block of tokens
-// fits the flag area, the wire's fields or the reserved arena.
-Plan make_plan(const Problem& problem, const PlanContext& context);
-// A plan for a choice that the caller gives. Throws as make_plan() does, and Error(invalid_argument) naming the number
-// that cannot be.
-Plan check_plan(const PlanChoice& choice, const Problem& problem, const PlanContext& context);
-// Throws what check_plan() throws, without working out what the plan costs.
-void check_choice(const PlanChoice& choice, const Problem& problem, const PlanContext& context);
-
 std::string to_json(const PlanChoice& choice);
 
 // By agreed values and the shared part of the choice alone.
@@ -91,3 +86,5 @@ class ScheduleTables {
 };
 
 }  // namespace tilewire::moe_dispatch
+
+extern template struct tilewire::PlansOf<tilewire::moe_dispatch::PlanChoice>;

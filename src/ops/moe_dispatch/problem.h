@@ -16,7 +16,11 @@ namespace tilewire::moe_dispatch {
 
 inline constexpr const char* kCallName = "moe_dispatch_matmul";  // for errors, records, traces and plans
 
+struct PlanChoice;  // plan.h
+
 struct Problem {
+  using Choice = PlanChoice;
+
   // Agreed by all ranks:
   std::vector<int32_t> rank_of_expert;  // the rank that has each expert's weight
   int64_t h = 0;                        // columns of x, rows of each weight
