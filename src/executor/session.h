@@ -227,7 +227,7 @@ class Session {
   std::vector<UniqueFd> exchange_fds(std::string_view purpose, int fd, SteadyTime deadline);
   TransportContext transport_context();
   LocalReach local_reach();
-  std::vector<Rank> remote_members() const;
+  std::vector<Rank> remote_members(Rank of) const;
   void register_new_ranges();
   void after_growth();
   void await_sent() const noexcept;

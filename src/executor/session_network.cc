@@ -94,11 +94,11 @@ void Session::check_same_host(Rank peer, const UniqueFd& fd) const {
                                             .advice = "change TILEWIRE_LAYOUT, or leave it out"});
 }
 
-std::vector<Rank> Session::remote_members() const {
+std::vector<Rank> Session::remote_members(Rank of) const {
   std::vector<Rank> members;
   const Topology t = topology();
   for (int32_t r = 0; r < t.ranks; ++r) {
-    if (!t.same_node(rank(), Rank{r}) && t.ends_together(rank(), Rank{r})) members.push_back(Rank{r});
+    if (!t.same_node(of, Rank{r}) && t.ends_together(of, Rank{r})) members.push_back(Rank{r});
   }
   return members;
 }
@@ -106,15 +106,17 @@ std::vector<Rank> Session::remote_members() const {
 TransportContext Session::transport_context() {
   TransportContext context{.rank = rank(),
                            .ranks = control_->world_size(),
-                           .peers = remote_members(),
+                           .peers = remote_members(rank()),
                            .arena = arena_->base(),
                            .arena_bytes = static_cast<uint64_t>(arena_->layout().total_bytes()),
                            .strict_bytes = static_cast<uint64_t>(arena_->layout().half_offset(0)),
-                           .local = topology().local(rank()).value};
+                           .local = topology().local(rank()).value,
+                           .arena_pieces = arena_->ranges().size()};
   for (int32_t r = 0; r < context.ranks && !places_.empty(); ++r) {
     if (!control_->hosts()[r].is_same_host(control_->hosts()[rank().value])) continue;
     if (Rank{r} == rank()) context.host_index = context.host_ranks.size();
     context.host_ranks.push_back(places_[r]);
+    context.host_ranks.back().peers = remote_members(Rank{r}).size();
   }
   context.gpu_memory = nic_access_;
   context.local_reach = std::make_shared<LocalReach>(local_reach());
@@ -169,7 +171,7 @@ void Session::make_transport() {
       control_->allgather({.kind = "addresses for " + agreed, .hash = hash64(agreed)}, transport_->address(), limit);
   transport_->connect(addresses, limit - steady_now());
   control_->barrier("connected", limit);
-  transport_->check_paths(limit - steady_now());
+  transport_->check_paths({limit - steady_now(), [this] { control_->throw_if_aborted(); }});
   arena_fds_.clear();
 }
 
@@ -186,9 +188,11 @@ void Session::start_proxy() {
                      .control_page = arena_->control(),
                      .half_bytes = static_cast<uint64_t>(arena_->half_bytes()),
                      .user_bytes = static_cast<uint64_t>(arena_->user_bytes()),
-                     .peers = remote_members(),
+                     .peers = remote_members(rank()),
                      .first_epoch = epoch_ + 1,
-                     .gpu_memory = nic_access_.get()};
+                     .gpu_memory = nic_access_.get(),
+                     .has_left = [this](Rank peer) { return control_->has_left(peer); },
+                     .leaving_time = to_milliseconds(options_.death_s)};
   const auto entries = static_cast<uint32_t>(options_.ring_entries);
   const auto make_ring = [&](int32_t number) { return gpu_ ? gpu_->make_ring(number, entries) : CommandRing(entries); };
   for (int32_t r = 0; r < kRings; ++r) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,7 +21,9 @@ class ManualTransport final : public Transport {
   std::vector<std::byte> address() override { return {}; }
   void connect(std::span<const std::vector<std::byte>>, std::chrono::nanoseconds) override {}
   size_t post(std::span<const WriteRequest> requests) override {
-    const size_t taken = std::min(requests.size(), room);
+    const auto is_for_full = [this](const WriteRequest& request) { return request.peer == full_peer; };
+    const auto first = std::find_if(requests.begin(), requests.end(), is_for_full);
+    const size_t taken = std::min(static_cast<size_t>(first - requests.begin()), room);
     room -= taken;
     posted.insert(posted.end(), requests.begin(), requests.begin() + static_cast<ptrdiff_t>(taken));
     return taken;
@@ -47,13 +50,17 @@ class ManualTransport final : public Transport {
     to_report.push_back(
         {.kind = EventKind::failed, .peer = posted[number].peer, .id = posted[number].id, .status = status});
   }
+  void fail_own(Rank to, int32_t status) {
+    to_report.push_back({.kind = EventKind::own_failed, .peer = to, .status = status});
+  }
   void arrive(Rank from, uint32_t immediate) {
     to_report.push_back({.kind = EventKind::arrived, .peer = from, .immediate = immediate});
   }
 
   std::vector<WriteRequest> posted;  // all requests ever taken
   std::deque<Event> to_report;
-  size_t room = SIZE_MAX;  // requests it still takes
+  size_t room = SIZE_MAX;         // requests it still takes
+  std::optional<Rank> full_peer;  // that takes none
   std::vector<std::byte> own_keys;
   std::vector<std::vector<std::byte>> learnt;
 

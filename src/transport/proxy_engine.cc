@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kCommandBatch = 32;  // from one ring before the next gets its turn
 constexpr size_t kEventBatch = 64;
 constexpr int kEventRounds = 4;
+constexpr size_t kOfferBehindRefusal = 8;  // requests: peers are then asked one after the other, mostly in vain
 
 uint64_t word_key(Rank peer, uint32_t word) { return (static_cast<uint64_t>(peer.value) << 32) | word; }
 
@@ -46,13 +47,15 @@ ProxyEngine::ProxyEngine(const ProxyConfig& config, Transport& transport, const 
       peer_positions_(peer_positions(config.peers, config.layout.flags.ranks)),
       calls_(config.rings.size(), config.first_epoch),
       table_(transport.caps().max_outstanding),
-      slots_per_command_(arrival_.strategy == ArrivalStrategy::ordered ? 2 : 1) {
+      slots_per_command_(arrival_.strategy == ArrivalStrategy::ordered ? 2 : 1),
+      pending_(config.peers.size(), table_.slot_count()),
+      has_left_(config.has_left),
+      leaving_time_(config.leaving_time) {
   TILEWIRE_CHECK(control_page_ != nullptr, ErrorKind::invalid_argument, "a proxy needs the control page of rank {}",
                  rank_.value);
   TILEWIRE_CHECK(sink_ != nullptr || arrival_.strategy != ArrivalStrategy::counted, ErrorKind::invalid_argument,
                  "{}: the proxy needs an arrival sink", arrival_.reason);
   for (const RingMemory& memory : config.rings) rings_.push_back({CommandConsumer(memory)});
-  pending_.reserve(2 * table_.slot_count());
   publish_sent(control_page_, calls_.sent());  // nothing of earlier calls is on its way
 }
 
@@ -61,6 +64,7 @@ bool ProxyEngine::step() {
   moved |= post_pending();
   moved |= take_events();
   if (!held_arrivals_.empty()) moved |= retry_arrivals();
+  if (!missed_reports_.empty()) judge_missed_reports();
   if (moved && calls_.advance()) publish_sent(control_page_, calls_.sent());
   return moved;
 }
@@ -147,41 +151,41 @@ WriteRequest ProxyEngine::flag_request(Rank peer, uint32_t word, Epoch epoch) co
 void ProxyEngine::enqueue(const WriteRequest& request, Epoch epoch, uint32_t word) {
   const uint32_t slot = table_.add(request, epoch, word);
   calls_.open(epoch);
-  pending_.push_back(table_.at(slot).request);
+  wait_to_post(slot);
 }
+
+void ProxyEngine::wait_to_post(uint32_t slot) { pending_.add(position_of(table_.at(slot).request.peer), slot); }
 
 void ProxyEngine::enqueue_in_word_order(const WriteRequest& request, Epoch epoch, uint32_t word) {
   const uint32_t slot = table_.add(request, epoch, word);
   table_.at(slot).flag_follows = request.kind != RequestKind::write_value;
   calls_.open(epoch);
   const auto [last, is_first] = last_of_word_.try_emplace(word_key(request.peer, word), slot);
-  if (is_first) {
-    pending_.push_back(table_.at(slot).request);
-    return;
-  }
+  if (is_first) return wait_to_post(slot);
   table_.at(last->second).next_of_word = slot + 1;
   last->second = slot;
 }
 
 bool ProxyEngine::post_pending() {
-  if (pending_head_ == pending_.size()) return false;
-  const std::span offered = std::span(std::as_const(pending_)).subspan(pending_head_);
-  const size_t posted = transport_.post(offered);
-  TILEWIRE_CHECK_LE(posted, offered.size(), ErrorKind::internal, "{} took more than it was offered",
-                    transport_.caps().name);
-  for (const WriteRequest& request : offered.first(posted)) count_posted(request);
-  pending_head_ += posted;
-  const bool refused = posted < offered.size();
+  if (pending_.is_empty()) return false;
+  bool moved = false, refused = false;
+  pending_.begin_round();
+  while (const size_t count =
+             pending_.next(std::span(batch_slots_).first(refused ? kOfferBehindRefusal : batch_slots_.size()))) {
+    for (size_t i = 0; i < count; ++i) batch_[i] = table_.at(batch_slots_[i]).request;
+    const std::span<const WriteRequest> offered = std::span(batch_).first(count);
+    const size_t posted = transport_.post(offered);
+    TILEWIRE_CHECK_LE(posted, count, ErrorKind::internal, "{} took more than it was offered", transport_.caps().name);
+    for (const WriteRequest& request : offered.first(posted)) count_posted(request);
+    pending_.posted(posted);
+    moved |= posted > 0;
+    if (posted == count) continue;
+    pending_.refuse();
+    refused = true;
+  }
   if (refused && !is_post_refused_) counters_.post_refusals.add(1);
   is_post_refused_ = refused;
-  if (!refused) {
-    pending_.clear();
-    pending_head_ = 0;
-  } else if (pending_head_ > table_.slot_count()) {
-    pending_.erase(pending_.begin(), pending_.begin() + static_cast<ptrdiff_t>(pending_head_));
-    pending_head_ = 0;
-  }
-  return posted > 0;
+  return moved;
 }
 
 void ProxyEngine::count_posted(const WriteRequest& request) {
@@ -209,7 +213,8 @@ bool ProxyEngine::take_events() {
 void ProxyEngine::take_event(const Event& event) {
   switch (event.kind) {
     case EventKind::completed: return complete(event);
-    case EventKind::failed: return fail_request(event);
+    case EventKind::failed: fail_request(event, "a request");
+    case EventKind::own_failed: return miss_report(event);
     case EventKind::arrived: return arrive(event);
   }
 }
@@ -222,14 +227,14 @@ void ProxyEngine::complete(const Event& event) {
   if (!slot.flag_follows) return finish(*index);
   slot.flag_follows = false;
   table_.set_next(*index, flag_request(slot.request.peer, slot.word, slot.epoch));
-  pending_.push_back(slot.request);
+  wait_to_post(*index);
 }
 
 void ProxyEngine::finish(uint32_t index) {
   const RequestSlot& slot = table_.at(index);
   calls_.close(slot.epoch);
   if (slot.next_of_word != 0) {
-    pending_.push_back(table_.at(slot.next_of_word - 1).request);
+    wait_to_post(slot.next_of_word - 1);
   } else if (arrival_.strategy == ArrivalStrategy::after_completion) {
     last_of_word_.erase(word_key(slot.request.peer, slot.word));
   }
@@ -265,6 +270,20 @@ bool ProxyEngine::retry_arrivals() {
   return moved;
 }
 
+// Its peer may have left, and the word of it still be on its way; or be dead, which the control connection finds out.
+void ProxyEngine::miss_report(const Event& event) {
+  missed_reports_.push_back({event, std::chrono::steady_clock::now() + leaving_time_});
+}
+
+void ProxyEngine::judge_missed_reports() {
+  std::erase_if(missed_reports_,
+                [this](const MissedReport& missed) { return has_left_ && has_left_(missed.event.peer); });
+  const auto now = std::chrono::steady_clock::now();
+  for (const MissedReport& missed : missed_reports_) {
+    if (now >= missed.until) fail_request(missed.event, "a report of what has come");
+  }
+}
+
 bool ProxyEngine::discard() noexcept {
   bool moved = false;
   PackedCommand packed;
@@ -275,9 +294,11 @@ bool ProxyEngine::discard() noexcept {
   return moved;
 }
 
-PeerCounters& ProxyEngine::peer_counters(Rank peer) {
-  return counters_.peers[static_cast<size_t>(peer_positions_[static_cast<size_t>(peer.value)])];
+size_t ProxyEngine::position_of(Rank peer) const {
+  return static_cast<size_t>(peer_positions_[static_cast<size_t>(peer.value)]);
 }
+
+PeerCounters& ProxyEngine::peer_counters(Rank peer) { return counters_.peers[position_of(peer)]; }
 
 std::string ProxyEngine::where() const { return fmt::format("proxy of rank {}", rank_.value); }
 
@@ -292,9 +313,9 @@ void ProxyEngine::fail_command(size_t ring, const Command& command, CommandField
        .values = check_.explain(command, field, epoch)});
 }
 
-void ProxyEngine::fail_request(const Event& event) const {
+void ProxyEngine::fail_request(const Event& event, const char* what) const {
   throw ProxyFaultError(ProxyFaultKind::failed_request, event.peer, ErrorKind::peer_lost,
-                        {.what = fmt::format("a request to rank {} failed", event.peer.value),
+                        {.what = fmt::format("{} to rank {} failed", what, event.peer.value),
                          .where = where(),
                          .values = fmt::format("transport = {}, status = {} ({})", transport_.caps().name, event.status,
                                                transport_.describe_failure(event))});

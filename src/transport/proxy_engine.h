@@ -9,7 +9,10 @@
 
 #include <tilewire/error.h>
 
+#include <array>
+#include <chrono>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +25,7 @@
 #include "transport/call_tracker.h"
 #include "transport/command_check.h"
 #include "transport/command_queue.h"
+#include "transport/pending_requests.h"
 #include "transport/proxy_counters.h"
 #include "transport/request_table.h"
 #include "transport/transport.h"
@@ -61,8 +65,12 @@ struct ProxyConfig {
   std::vector<RingMemory> rings{};    // all there will ever be; one at least
   Epoch first_epoch = 1;              // number of the first call
   ArrivalSink* arrivals = nullptr;    // needed for the strategy *counted*
-  const NicAccess* gpu_memory =
-      nullptr;  // where network cards write into that of a GPU: flushed before arrivals are told
+  // Where network cards write into the memory of a GPU: flushed before arrivals are told.
+  const NicAccess* gpu_memory = nullptr;
+  // A peer that has left in order misses no report of what has come from it. One that has not said so within that time
+  // after a report to it failed is there, and that is a fault. Empty: nobody leaves.
+  std::function<bool(Rank)> has_left{};
+  std::chrono::nanoseconds leaving_time{0};
 };
 
 class ProxyEngine {
@@ -94,6 +102,7 @@ class ProxyEngine {
   void enqueue_write(const Command& command, Epoch epoch);
   void enqueue_signal(const Command& command, Epoch epoch);
   void enqueue(const WriteRequest& request, Epoch epoch, uint32_t word);
+  void wait_to_post(uint32_t slot);
   // after_completion: one request a word at a time, so that an older epoch never overtakes a newer one.
   void enqueue_in_word_order(const WriteRequest& request, Epoch epoch, uint32_t word);
   WriteRequest flag_request(Rank peer, uint32_t word, Epoch epoch) const;
@@ -104,11 +113,14 @@ class ProxyEngine {
   void complete(const Event& event);
   void finish(uint32_t slot);
   void arrive(const Event& event);
+  void miss_report(const Event& event);
+  void judge_missed_reports();
   bool retry_arrivals();
+  size_t position_of(Rank peer) const;
   PeerCounters& peer_counters(Rank peer);
   std::string where() const;
   [[noreturn]] void fail_command(size_t ring, const Command& command, CommandField field) const;
-  [[noreturn]] void fail_request(const Event& event) const;
+  [[noreturn]] void fail_request(const Event& event, const char* what) const;
   [[noreturn]] void fail_event(const Event& event, const char* what, std::string limit) const;
 
   Rank rank_;
@@ -128,11 +140,19 @@ class ProxyEngine {
   size_t next_ring_ = 0;
   bool is_credit_stalled_ = false;
   bool is_post_refused_ = false;
-  std::vector<WriteRequest> pending_;  // in order; those before pending_head_ are posted
-  size_t pending_head_ = 0;
+  PendingRequests pending_;
+  std::array<uint32_t, 64> batch_slots_{};
+  std::array<WriteRequest, 64> batch_{};
   std::unordered_map<uint64_t, uint32_t> last_of_word_;  // after_completion: newest slot of a word in hand
   std::deque<Arrival> held_arrivals_;
   Epoch newest_arrival_ = 0;
+  struct MissedReport {
+    Event event;
+    std::chrono::steady_clock::time_point until;  // its peer may still turn out to have left
+  };
+  std::vector<MissedReport> missed_reports_;
+  std::function<bool(Rank)> has_left_;
+  std::chrono::nanoseconds leaving_time_;
 };
 
 }  // namespace tilewire

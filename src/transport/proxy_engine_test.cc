@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 
 #include "memory/words.h"
@@ -40,7 +41,8 @@ constexpr auto kFlagWords = static_cast<uint32_t>(kFlags.words());
 
 // Rank 0 of four, with two rings, over a transport that the test drives.
 struct Rig {
-  explicit Rig(Caps caps, Epoch first_epoch = 1, uint32_t ring_entries = 256)
+  explicit Rig(Caps caps, Epoch first_epoch = 1, uint32_t ring_entries = 256,
+               const std::function<void(ProxyConfig&)>& change = {})
       : layout{.flags = kFlags, .half_stride_bytes = 1 << 16, .user_stride_bytes = 1 << 16},
         arena(static_cast<size_t>(layout.total_bytes())),
         transport(std::move(caps)),
@@ -56,6 +58,7 @@ struct Rig {
       producers.emplace_back(rings.back()->memory());
       config.rings.push_back(rings.back()->memory());
     }
+    if (change) change(config);
     engine = std::make_unique<ProxyEngine>(config, transport, committed, counters);
   }
 
@@ -290,6 +293,47 @@ TEST(ProxyEngine, RefusedRequestsAreOfferedAgainInOrder) {
   }
 }
 
+TEST(ProxyEngine, APeerThatTakesNothingHoldsUpNoOtherAndThenGetsAllInOrder) {
+  constexpr uint32_t kDepth = 128;  // enough for all that waits: one peer may fill it
+  for (const Caps& caps : {ordered_caps(kDepth), counted_caps(kDepth), completion_caps(kDepth)}) {
+    SCOPED_TRACE(caps.name);
+    Rig rig(caps);
+    rig.transport.full_peer = kPeer;
+    for (uint32_t i = 0; i < 20; ++i) {
+      rig.post(write_command(i, 4, 1, 2, kPeer));
+      rig.post(write_command(i, 4, 1, 2, kOther));
+    }
+    rig.steps();
+    const size_t requests = caps.ordered_writes ? 40 : 20;
+    ASSERT_EQ(rig.transport.posted.size(), requests);
+    for (const WriteRequest& request : rig.transport.posted) EXPECT_EQ(request.peer, kOther);
+    EXPECT_EQ(rig.counters.post_refusals.value(), 1u);
+    rig.transport.full_peer.reset();
+    rig.steps();
+    ASSERT_EQ(rig.transport.posted.size(), 2 * requests);
+    for (size_t i = 0; i < requests; ++i) {
+      EXPECT_EQ(rig.transport.posted[requests + i].peer, kPeer);
+      EXPECT_EQ(rig.transport.posted[requests + i].dst_offset, rig.transport.posted[i].dst_offset) << i;
+      EXPECT_EQ(rig.transport.posted[requests + i].immediate, rig.transport.posted[i].immediate) << i;
+    }
+  }
+}
+
+TEST(ProxyEngine, WhatLittleRoomThereIsGoesRoundThePeers) {
+  Rig rig(counted_caps(), 1, 256);
+  for (uint32_t i = 0; i < 10; ++i) {
+    rig.post(write_command(i, 4, 1, 2, kPeer));
+    rig.post(write_command(i, 4, 1, 2, kOther));
+  }
+  for (int round = 0; round < 8; ++round) {
+    rig.transport.room = 1;
+    rig.steps(1);
+  }
+  ASSERT_EQ(rig.transport.posted.size(), 8u);
+  const auto is_for_peer = [](const WriteRequest& request) { return request.peer == kPeer; };
+  EXPECT_EQ(std::count_if(rig.transport.posted.begin(), rig.transport.posted.end(), is_for_peer), 4);
+}
+
 TEST(ProxyEngine, BusyRingDoesNotStarveAnother) {
   Rig rig(ordered_caps(8));
   for (uint32_t i = 0; i < 200; ++i) rig.post(signal_command(1), 0);
@@ -351,6 +395,32 @@ TEST(ProxyEngine, FailedRequestNamesPeerAndStatus) {
   const ProxyFault fault = rig.fault();
   EXPECT_EQ(fault.kind, ProxyFaultKind::failed_request);
   EXPECT_EQ(fault.peer, kOther);
+  EXPECT_NE(fault.text.find("retries exceeded"), std::string::npos) << fault.text;
+}
+
+TEST(ProxyEngine, AReportThatFailsIsAFaultUnlessItsPeerHasLeftOrSaysSoInTime) {
+  bool has_left = false;
+  const auto rig_with = [&](std::chrono::nanoseconds leaving_time) {
+    return std::make_unique<Rig>(counted_caps(), 1, 256, [&has_left, leaving_time](ProxyConfig& config) {
+      config.has_left = [&has_left](Rank peer) { return peer == kOther && has_left; };
+      config.leaving_time = leaving_time;
+    });
+  };
+  const auto rig = rig_with(std::chrono::hours(1));
+  rig->transport.fail_own(kOther, 12);
+  rig->steps();  // it may be about to leave
+  has_left = true;
+  rig->steps();
+  rig->transport.fail_own(kOther, 12);
+  rig->steps();
+  const auto impatient = rig_with(std::chrono::nanoseconds(0));
+  impatient->transport.fail_own(kOther, 12);
+  impatient->steps();
+  impatient->transport.fail_own(kPeer, 12);
+  const ProxyFault fault = impatient->fault();
+  EXPECT_EQ(fault.kind, ProxyFaultKind::failed_request);
+  EXPECT_EQ(fault.peer, kPeer);
+  EXPECT_NE(fault.text.find("a report of what has come to rank 1 failed"), std::string::npos) << fault.text;
   EXPECT_NE(fault.text.find("retries exceeded"), std::string::npos) << fault.text;
 }
 

@@ -78,7 +78,7 @@ class TestNetwork {
     for (std::thread& thread : threads) thread.join();
     threads.clear();
     for (const std::unique_ptr<Transport>& transport : transports_) {
-      threads.emplace_back([&] { transport->check_paths(std::chrono::seconds(10)); });
+      threads.emplace_back([&] { transport->check_paths({std::chrono::seconds(10)}); });
     }
     for (std::thread& thread : threads) thread.join();
   }

@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
@@ -54,9 +55,10 @@ struct WriteRequest {
 };
 
 enum class EventKind : uint8_t {
-  completed,  // request `id`: source may be reused and the data has landed at the peer
-  failed,     // request `id` failed for good; `status` says how
-  arrived,    // a write with immediate from `peer` has landed here, data first
+  completed,   // request `id`: source may be reused and the data has landed at the peer
+  failed,      // request `id` failed for good; `status` says how
+  own_failed,  // a write of the transport's own to `peer` did, a report of credits: of no matter if the peer has left
+  arrived,     // a write with immediate from `peer` has landed here, data first
 };
 
 struct Event {
@@ -64,7 +66,7 @@ struct Event {
   Rank peer;  // always set: where the request went, or where the immediate came from
   uint64_t id = 0;
   uint32_t immediate = 0;
-  int32_t status = 0;  // failed: a back end's own code, see describe_failure
+  int32_t status = 0;  // failed, own_failed: a back end's own code, see describe_failure
   uint8_t nic = 0;     // where a rank has several
 };
 
@@ -83,9 +85,17 @@ struct TransportContext {
   // unless it is known where the ranks of this host are: then each takes those near it. In order of ranks.
   std::vector<RankPlace> host_ranks{};
   size_t host_index = 0;                          // of this rank in it
+  size_t arena_pieces = 1;                        // calls of register_arena() before connect()
   std::shared_ptr<const NicAccess> gpu_memory{};  // where the arena is in the memory of a GPU
   // For a transport that plays a network between ranks of one machine; null where there is no such way.
   std::shared_ptr<const LocalReach> local_reach{};
+};
+
+// How long a collective step may take, and what else ends it.
+struct StepLimit {
+  std::chrono::nanoseconds deadline{};
+  std::function<void()>
+      poll{};  // called meanwhile: throws where the step is in vain, as when a rank has died. May be empty
 };
 
 struct NicInfo {
@@ -107,8 +117,8 @@ class Transport {
   // Error(deadline) and what it needs of its context throws.
   virtual void connect(std::span<const std::vector<std::byte>> addresses, std::chrono::nanoseconds deadline) = 0;
   // Collective, once connect() has returned on all ranks: each path carries something both ways. No post() before it has
-  // returned on all ranks. Throws Error(deadline, unavailable) with the peer.
-  virtual void check_paths(std::chrono::nanoseconds /*deadline*/) {}
+  // returned on all ranks. Throws Error(deadline, unavailable) with the peer, and what `limit.poll` throws.
+  virtual void check_paths(const StepLimit& /*limit*/) {}
   // For ranges registered after address() was called: what peers need to write there; and that of all ranks, by rank.
   // Like register_arena() they may be called while the proxy runs.
   virtual std::vector<std::byte> new_keys() { return {}; }

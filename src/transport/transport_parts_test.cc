@@ -2,11 +2,14 @@
 #include <tilewire/error.h>
 
 #include <array>
+#include <deque>
+#include <random>
 #include <thread>
 
 #include "memory/words.h"
 #include "transport/arrival.h"
 #include "transport/arrival_sink.h"
+#include "transport/pending_requests.h"
 #include "transport/registered_ranges.h"
 #include "transport/registry.h"
 #include "transport/request_table.h"
@@ -67,6 +70,46 @@ TEST(RequestTable, IdIsGoodForOneCompletion) {
   const uint32_t again = table.add({.peer = Rank{1}}, 1, 2);
   EXPECT_NE(table.at(again).request.id, id);
   EXPECT_FALSE(table.take_completion(id));
+}
+
+// Against plain lists: peers refuse at random, and room for all comes and goes.
+TEST(PendingRequests, EachPeersComeInOrderAndNoneIsLostOrHeldUpByAnother) {
+  constexpr size_t kPeers = 5, kSlots = 200;
+  std::mt19937 random(7);
+  PendingRequests pending(kPeers, kSlots);
+  std::array<std::deque<uint32_t>, kPeers> expected;
+  std::vector<uint32_t> free_slots;
+  std::vector<size_t> peer_of(kSlots);
+  for (uint32_t slot = 0; slot < kSlots; ++slot) free_slots.push_back(slot);
+  for (int step = 0; step < 3000; ++step) {
+    for (size_t more = random() % 20; more > 0 && !free_slots.empty(); --more) {
+      const uint32_t slot = free_slots.back();
+      free_slots.pop_back();
+      peer_of[slot] = random() % kPeers;
+      expected[peer_of[slot]].push_back(slot);
+      pending.add(peer_of[slot], slot);
+    }
+    const uint32_t refusing = static_cast<uint32_t>(random() % (1u << kPeers));
+    std::array<uint32_t, 16> slots;
+    pending.begin_round();
+    while (const size_t count = pending.next(std::span(slots).first(1 + random() % slots.size()))) {
+      size_t posted = 0;
+      for (; posted < count && (refusing >> peer_of[slots[posted]] & 1) == 0; ++posted) {
+        std::deque<uint32_t>& list = expected[peer_of[slots[posted]]];
+        ASSERT_EQ(list.front(), slots[posted]);
+        list.pop_front();
+        free_slots.push_back(slots[posted]);
+      }
+      pending.posted(posted);
+      if (posted < count) pending.refuse();
+    }
+    for (size_t peer = 0; peer < kPeers; ++peer) {
+      const bool is_willing = (refusing >> peer & 1) == 0;
+      ASSERT_TRUE(!is_willing || expected[peer].empty()) << "held up by another";
+    }
+    const auto is_empty = [](const std::deque<uint32_t>& list) { return list.empty(); };
+    ASSERT_EQ(pending.is_empty(), std::all_of(expected.begin(), expected.end(), is_empty));
+  }
 }
 
 TEST(RegisteredRanges, JoinsNeighboursAndRefusesGaps) {

@@ -94,7 +94,7 @@ class ProcessRank {
     addresses[static_cast<size_t>(peer_.value)] = swap_bytes(socket, addresses[static_cast<size_t>(me_.value)]);
     transport_->connect(addresses, std::chrono::seconds(10));
     swap_bytes(socket, {std::byte{1}});
-    transport_->check_paths(std::chrono::seconds(10));
+    transport_->check_paths({std::chrono::seconds(10)});
     swap_bytes(socket, {std::byte{1}});
   }
 

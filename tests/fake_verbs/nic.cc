@@ -176,6 +176,11 @@ bool Nic::send_packets() {
     ++requests_;
     Code code = check_source(*message.qp, message);
     if (requests_ == settings.fail_nth) code = static_cast<Code>(settings.fail_code);
+    if (requests_ == settings.fail_nth && settings.fatal != 0) {
+      fail_queue_pair(std::move(message));
+      continue;
+    }
+    if (message.qp->has_failed) code = Code::flushed;
     if (code != Code::ok) {
       finish(message, code);
       continue;
@@ -238,7 +243,7 @@ bool Nic::give_up_on_silent() {
   for (const auto& [number, message] : unanswered_) {
     if (message.give_up < now && message.times_not_ready == 0) silent.push_back(number);
   }
-  for (const uint64_t number : silent) settle(number, Code::unresponsive);
+  for (const uint64_t number : silent) settle(number, unanswered_.at(number).give_up_code);
   for (size_t i = 0; i < flying_.size();) {
     if (flying_[i].give_up >= now) {
       ++i;
@@ -257,7 +262,7 @@ void Nic::settle(uint64_t number, Code code) {
   unanswered_.erase(found);
 }
 
-void Nic::finish(Message& message, Code code) {
+void Nic::finish(const Message& message, Code code) {
   FakeQp& qp = *message.qp;
   --qp.under_way;
   Completion completion;
@@ -267,6 +272,28 @@ void Nic::finish(Message& message, Code code) {
   completion.wc.opcode = abi::kWcRdmaWrite;
   completion.wc.qp_num = qp.ex.qp_base.qp_num;
   complete(*qp.send_cq, completion);
+}
+
+// The worst order for who wants to know why: all else of the queue pair is flushed first.
+void Nic::fail_queue_pair(Message message) {
+  FakeQp& qp = *message.qp;
+  qp.has_failed = true;
+  const auto flush = [&](const Message& other) {
+    if (other.qp != &qp) return false;
+    finish(other, Code::flushed);
+    return true;
+  };
+  std::erase_if(queue_, flush);
+  std::erase_if(flying_, flush);
+  std::erase_if(unanswered_, [&](const auto& entry) { return flush(entry.second); });
+  Completion completion;
+  completion.wc.status = status_of(Code::flushed);
+  completion.wc.vendor_err = static_cast<uint32_t>(Code::flushed);
+  for (; !qp.receives.empty(); qp.receives.pop()) complete(*qp.recv_cq, completion);
+  message.give_up = Clock::now() + milliseconds(20);
+  message.give_up_code = static_cast<Code>(settings.fail_code);
+  const uint64_t number = message.number;
+  unanswered_.emplace(number, std::move(message));
 }
 
 void Nic::complete(FakeCq& cq, const Completion& completion) {

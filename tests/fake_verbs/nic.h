@@ -86,7 +86,8 @@ struct Nic {
   Code check_target(FakeDevice& device, const Packet& packet) const;
   Code deliver(FakeDevice& device, const Packet& packet);
   void answer(const Packet& packet, Code code);
-  void finish(Message& message, Code code);
+  void finish(const Message& message, Code code);
+  void fail_queue_pair(Message message);
   FakeDevice* local(const abi::Gid& gid);
   void wake();
   void sleep(bool is_waiting);

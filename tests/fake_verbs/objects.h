@@ -133,6 +133,7 @@ struct Message {
   bool has_target = false;
   std::vector<uint32_t> unsent{};  // offsets of packets
   Clock::time_point give_up{};
+  Code give_up_code = Code::unresponsive;
   Clock::time_point again{};  // after the receiver was not ready
   uint32_t times_not_ready = 0;
 };
@@ -148,6 +149,7 @@ struct FakeQp {
   bool signals_all = false;
   uint32_t qkey = 0;
   uint8_t rnr_retry = 7;
+  bool has_failed = false;
   uint32_t under_way = 0;
   Fifo<uint64_t> receives{};  // wr_id
   std::vector<Message> session{};

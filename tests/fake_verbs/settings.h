@@ -24,13 +24,17 @@ struct Settings {
   uint64_t max_sq_wr = 4096;
   uint64_t max_rq_wr = 32768;
   uint64_t max_cqe = 65536;
+  uint64_t max_cq = 1024;
+  uint64_t max_mr = 1024;
+  uint64_t max_pd = 1024;
   uint64_t max_ah = 4096;
   uint64_t max_rdma_bytes = 1 << 30;
-  uint64_t enomem_every = 0;   // every n-th batch is refused as by a full queue
-  uint64_t fail_nth = 0;       // the n-th request from now fails
-  uint64_t fail_code = 8;      // as the device says it, see codes.h
-  uint64_t mute = 0;           // devices that take and answer nothing, a bit each
-  uint64_t gone_ms = 200;      // a request to a host that is not there fails after that
+  uint64_t enomem_every = 0;  // every n-th batch is refused as by a full queue
+  uint64_t fail_nth = 0;      // the n-th request from now fails
+  uint64_t fail_code = 8;     // as the device says it, see codes.h
+  uint64_t fatal = 0;      // 1: that failure is one of the queue pair: all of it is flushed, the cause told 20 ms later
+  uint64_t mute = 0;       // devices that take and answer nothing, a bit each
+  uint64_t gone_ms = 200;  // a request to a host that is not there fails after that
   uint64_t silent_ms = 20000;  // the same without an answer from one that is
   std::string refuse_call{};   // the call of that name and number (from 0) fails with an errno
   uint64_t refuse_number = 0;

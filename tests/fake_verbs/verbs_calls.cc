@@ -121,7 +121,10 @@ EXPORT int ibv_query_device(abi::Context* context, abi::DeviceAttr* attr) {
   attr->max_qp = static_cast<int>(nic.settings.max_qp);
   attr->max_qp_wr = static_cast<int>(nic.settings.max_sq_wr);
   attr->max_cqe = static_cast<int>(nic.settings.max_cqe);
-  attr->max_cq = attr->max_mr = attr->max_pd = 1024;
+  attr->max_cq = static_cast<int>(nic.settings.max_cq);
+  attr->max_mr = static_cast<int>(nic.settings.max_mr);
+  attr->max_pd = static_cast<int>(nic.settings.max_pd);
+  attr->max_ah = static_cast<int>(nic.settings.max_ah);
   attr->max_sge = 2;
   attr->max_sge_rd = 1;
   attr->phys_port_cnt = 1;

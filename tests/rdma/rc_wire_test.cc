@@ -215,9 +215,9 @@ TEST_F(RcWire, APathThatTakesShorterPacketsThanItsEndsIsFoundBeforeTheFirstCall)
   const auto first_error_of = [&] {
     LyingPeer pair(
         net, [](RcAddress&) {}, [this](const TransportContext& context) { return make(context); });
-    std::thread other([&] { error_of([&] { pair.at(1).check_paths(2s); }); });
+    std::thread other([&] { error_of([&] { pair.at(1).check_paths({2s}); }); });
     const Error error = error_of([&] {
-      pair.at(0).check_paths(2s);
+      pair.at(0).check_paths({2s});
       throw Error(ErrorKind::closed, {.what = "all went well"});
     });
     other.join();

@@ -15,7 +15,7 @@ namespace tilewire {
 
 // Settings of the fake that these tests change.
 inline constexpr char kAsBefore[] =
-    "seed=1,window=16,held=8,packet_bytes=8192,enomem_every=0,fail_nth=0,mute=0,gone_ms=200,silent_ms=20000,"
+    "seed=1,window=16,held=8,packet_bytes=8192,enomem_every=0,fail_nth=0,fatal=0,mute=0,gone_ms=200,silent_ms=20000,"
     "max_rdma_bytes=1073741824";
 
 class SrdWire : public ::testing::TestWithParam<SrdUnsolicited> {

@@ -107,8 +107,19 @@ int free_port() {
   return ntohs(address.sin_port);
 }
 
+enum class End { none, in_a_call, while_paths_are_tried };
+
+// This process, as soon as its first packet has been sent, which nobody will answer.
+void end_at_first_probe() {
+  FakeVerbs::set("mute=3");
+  std::thread([] {
+    while (FakeVerbs::count("posted") == 0) std::this_thread::sleep_for(1ms);
+    kill(getpid(), SIGKILL);
+  }).detach();
+}
+
 // Ranks as processes, each with devices of its own; rank 3 kills itself where it is to. 10: it was named.
-int run_process(int32_t rank, int port, bool one_dies) {
+int run_process(int32_t rank, int port, End end_of_3) {
   Options options = srd_test_options();
   options.rank = rank;
   options.world_size = 4;
@@ -116,6 +127,12 @@ int run_process(int32_t rank, int port, bool one_dies) {
   options.rendezvous = fmt::format("127.0.0.1:{}", port);
   options.secret = "no secret from anybody";
   using Op = ag_gemm::Op;
+  const bool one_dies = end_of_3 == End::in_a_call;
+  if (end_of_3 == End::while_paths_are_tried) {
+    options.connect_deadline_s = 20;  // without a word of the death they would wait so long
+    FakeVerbs::set("gone_ms=60000,silent_ms=60000");
+    if (rank == 3) end_at_first_probe();
+  }
   try {
     const auto session = Session::create({.options = options, .threads = {}});
     OpCalls<Op> op(*session);
@@ -131,7 +148,8 @@ int run_process(int32_t rank, int port, bool one_dies) {
     session->close();
   } catch (const Error& error) {
     const std::string text = error.what();
-    if (text.find("rank 3") != std::string::npos) return 10;
+    const bool is_word = end_of_3 != End::while_paths_are_tried || error.kind() == ErrorKind::peer_lost;
+    if (is_word && text.find("rank 3") != std::string::npos) return 10;
     fprintf(stderr, "rank %d: %s\n", rank, text.c_str());
     return 1;
   }
@@ -142,17 +160,18 @@ TEST(SrdProcesses, AKilledRankIsNamedByAllOthersAndTheNextRunWorks) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "it cannot follow threads that a forked child starts";
 #endif
-  const auto run_all = [](int port, bool one_dies) {
+  const auto run_all = [](int port, End end_of_3) {
     std::vector<std::unique_ptr<ForkedChild>> ranks;
     for (int32_t r = 0; r < 4; ++r) {
-      ranks.push_back(std::make_unique<ForkedChild>([=] { return run_process(r, port, one_dies); }));
+      ranks.push_back(std::make_unique<ForkedChild>([=] { return run_process(r, port, end_of_3); }));
     }
     std::vector<int> codes;
     for (const auto& rank : ranks) codes.push_back(rank->wait());
     return codes;
   };
-  EXPECT_EQ(run_all(free_port(), true), (std::vector<int>{10, 10, 10, -SIGKILL}));
-  EXPECT_EQ(run_all(free_port(), false), (std::vector<int>{0, 0, 0, 0}));
+  EXPECT_EQ(run_all(free_port(), End::in_a_call), (std::vector<int>{10, 10, 10, -SIGKILL}));
+  EXPECT_EQ(run_all(free_port(), End::while_paths_are_tried), (std::vector<int>{10, 10, 10, -SIGKILL}));
+  EXPECT_EQ(run_all(free_port(), End::none), (std::vector<int>{0, 0, 0, 0}));
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 
 #include "conformance/pattern.h"
 #include "srd/srd_fixture.h"
+#include "transport/error_text.h"
 #include "transport/srd/address.h"
 #include "transport/srd/status.h"
 
@@ -144,13 +145,46 @@ TEST_P(SrdPair, APostThatTheDeviceRefusesFailsItsRequestsByNameAndNoOthers) {
   ++refusals_;
 }
 
+TEST_P(SrdPair, WhatAQueuePairFailedByIsSaidAndNotThatTheRestIsFlushed) {
+  FakeVerbs::set("fail_nth=3,fail_code=8,fatal=1,held=0");
+  Pair two = pair();
+  two.register_all({Pair::kPages}, {Pair::kPages});
+  two.connect({});
+  FakeVerbs::set("fail_nth=3");  // from now
+  const std::vector<WriteRequest> requests(6, {.peer = Rank{1}, .bytes = 16});
+  ASSERT_EQ(two.at(0).post(requests), requests.size());
+  std::vector<Event> failures;
+  for (size_t told = 0; told < requests.size(); ++told) {
+    const auto event = two.next_event();
+    ASSERT_TRUE(event);
+    if (event->kind == EventKind::failed) failures.push_back(*event);
+  }
+  ASSERT_GE(failures.size(), 4u);
+  EXPECT_EQ(srd_wc_status(failures[0].status), verbs::abi::kWcRemAbortErr);
+  for (size_t i = 1; i < failures.size(); ++i) EXPECT_TRUE(is_flush(failures[i].status)) << i;
+  if (GetParam() == SrdUnsolicited::on) return;  // has no receives
+  EXPECT_SAYS(error_of([&] { two.next_event(); }), "the device has given up a receive");
+}
+
+TEST_P(SrdPair, WhileAPathIsTriedADeathThatIsToldEndsItAtOnce) {
+  Pair two = pair();
+  two.connect({});
+  int looks = 0;
+  const Error error = error_of([&] {
+    two.at(0).check_paths({1h, [&] {
+                             if (++looks == 3) throw Error(ErrorKind::peer_lost, {.what = "rank 1 is lost"});
+                           }});
+  });
+  EXPECT_EQ(error.kind(), ErrorKind::peer_lost);
+}
+
 TEST_P(SrdPair, AProbeWithWrongContentIsNoProof) {
   Pair two = pair();
   two.register_all({Pair::kPages}, {Pair::kPages});
   two.connect([](SrdAddress& address) { address.scratch += 64; });  // so that it comes into another's place
-  std::thread other([&] { two.at(0).check_paths(10s); });
+  std::thread other([&] { two.at(0).check_paths({10s}); });
   try {
-    two.at(1).check_paths(300ms);
+    two.at(1).check_paths({300ms});
     ADD_FAILURE() << "taken for right";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::deadline);

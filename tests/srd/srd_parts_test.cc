@@ -121,6 +121,7 @@ TEST(Credits, ASenderNeverHasMoreUnderWayThanMayWaitAndHearsInTime) {
 SrdPort port_of_a_device() {
   SrdPort port;
   port.port.name = "efa0:1";
+  port.port.peers_of_users = {63};
   port.port.device.max_qp = 256;
   port.port.device.max_cqe = 32768;
   port.efa.max_sq_wr = 4096;
@@ -129,12 +130,14 @@ SrdPort port_of_a_device() {
   return port;
 }
 
+const TransportContext kOf64{.rank = Rank{0}, .peers = std::vector<Rank>(63)};
+
 // Queue pairs grow with channels and not with ranks.
 TEST(SrdNeeds, OfSixtyFourRanksAndSixteenChannelsFitADevice) {
   const SrdPort port = port_of_a_device();
   SrdOptions options;
   options.channels = 16;
-  const SrdNeeds needs = srd_needs(port, options, 63, "rank 0");
+  const SrdNeeds needs = srd_needs(port, options, kOf64, "rank 0");
   EXPECT_TRUE(needs.is_unsolicited);
   EXPECT_EQ(needs.queues, 17u);
   EXPECT_EQ(needs.credits, 256u);
@@ -146,17 +149,17 @@ TEST(SrdNeeds, FewerImmediatesOfEachPeerWaitWhereTheDeviceHoldsFewer) {
   SrdPort port = port_of_a_device();
   port.efa.max_rq_wr = 2048;
   SrdOptions options;
-  EXPECT_EQ(srd_needs(port, options, 63, "").credits, 256u) << "without receives";
+  EXPECT_EQ(srd_needs(port, options, kOf64, "").credits, 256u) << "without receives";
   options.unsolicited = SrdUnsolicited::off;
-  EXPECT_EQ(srd_needs(port, options, 63, "").credits, 2048u / 63);
+  EXPECT_EQ(srd_needs(port, options, kOf64, "").credits, 2048u / 63);
   port.port.device.max_cqe = 1024;
   options.unsolicited = SrdUnsolicited::on;
-  EXPECT_EQ(srd_needs(port, options, 63, "").credits, 16u);
+  EXPECT_EQ(srd_needs(port, options, kOf64, "").credits, 16u);
 }
 
 TEST(SrdNeeds, WhatADeviceHasTooFewOfIsNamedWithTheCounts) {
   const auto expect = [](const char* what, const char* values, const SrdPort& port, const SrdOptions& options) {
-    const Error error = error_of([&] { srd_needs(port, options, 63, "srd transport of rank 5"); });
+    const Error error = error_of([&] { srd_needs(port, options, kOf64, "srd transport of rank 5"); });
     EXPECT_EQ(error.kind(), ErrorKind::resource);
     EXPECT_SAYS(error, what);
     EXPECT_SAYS(error, values);

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <tilewire/error.h>
 
+#include <span>
+
 #include "fake_verbs/control.h"
 #include "transport/error_text.h"
 #include "transport/registry.h"
@@ -121,19 +123,56 @@ TEST_F(SrdSetup, AddressHandlesAreOneForEachDeviceHoweverManyRanksAreBehindIt) {
   EXPECT_EQ(FakeVerbs::count("ah"), 1) << "all are on efa0";
 }
 
-TEST_F(SrdSetup, ASessionOfManyRanksAndChannelsTakesWhatItSaid) {
-  constexpr int32_t kRanks = 64;
-  options_.channels = 16;
-  const SrdLibraries libraries = load_srd_libraries(options_);
-  const SrdPort port = srd_port_of(libraries, open_port(*libraries.verbs, srd_port_wish(libraries, options_), {}));
-  const SrdNeeds needs = srd_needs(port, options_, kRanks - 1, "");
-  const auto transport = make(0, kRanks);
-  transport->register_arena(0, kPage);
-  EXPECT_EQ(FakeVerbs::count("qp"), needs.queues);
-  EXPECT_EQ(FakeVerbs::count("qp"), 17);
-  EXPECT_EQ(FakeVerbs::count("cq"), 2 * 17);
-  EXPECT_EQ(FakeVerbs::count("mr"), 2) << "the arena's, and the transport's own";
-  EXPECT_EQ(FakeVerbs::count("pd"), 1);
+// A device that has just so much is enough, and one that has one less of anything is refused by that name before anything
+// is made. A job of 64 ranks with 16 channels, too, and several ranks on one device.
+TEST_F(SrdSetup, WhatASessionTakesOfADeviceIsCountedForAllRanksOnIt) {
+  struct Case {
+    int32_t ranks, channels, sharing;
+  };
+  for (const Case& c : {Case{2, 1, 1}, Case{64, 16, 1}, Case{8, 3, 2}, Case{57, 2, 8}}) {
+    options_.channels = c.channels;
+    options_.device = "efa0";
+    const SrdLibraries libraries = load_srd_libraries(options_);
+    TransportContext context = context_of(0, c.ranks);
+    context.host_ranks.assign(static_cast<size_t>(c.sharing), {.peers = static_cast<size_t>(c.ranks - 1)});
+    const auto begin = [&] {
+      return make_srd_port_transport(context, options_, libraries,
+                                     open_port(*libraries.verbs, srd_port_wish(libraries, options_), context));
+    };
+    struct Limit {
+      const char* kind;
+      int64_t most;
+      const char* text;
+      int64_t needed = 0;
+    };
+    Limit limits[] = {{"qp", 256, "too few queue pairs"},
+                      {"cq", 1024, "too few completion queues"},
+                      {"mr", 1024, "too few memory regions"},
+                      {"pd", 1024, "too few protection domains"},
+                      {"ah", 4096, "too few address handles", int64_t{c.ranks - 1} * c.sharing}};
+    {
+      const auto transport = begin();
+      transport->register_arena(0, kPage);
+      EXPECT_EQ(FakeVerbs::count("qp"), c.channels + 1);
+      for (Limit& limit : std::span(limits).first(4)) limit.needed = FakeVerbs::count(limit.kind) * c.sharing;
+    }
+    const auto set_all = [&](const Limit* scarce) {
+      for (const Limit& limit : limits) {
+        FakeVerbs::set(fmt::format("max_{}={}", limit.kind, &limit == scarce ? limit.needed - 1 : limit.needed));
+      }
+    };
+    set_all(nullptr);
+    EXPECT_NO_THROW(begin());
+    for (const Limit& limit : limits) {
+      if (limit.needed == 1) continue;  // none at all is a device that does not say
+      set_all(&limit);
+      const Error error = error_of(begin);
+      EXPECT_EQ(error.kind(), ErrorKind::resource);
+      EXPECT_SAYS(error, limit.text);
+      EXPECT_SAYS(error, fmt::format("needed = {}: {}", limit.needed, c.ranks - 1));
+    }
+    for (const Limit& limit : limits) FakeVerbs::set(fmt::format("max_{}={}", limit.kind, limit.most));
+  }
 }
 
 TEST_F(SrdSetup, ARefusedAddressHandleNamesTheRankAndBothEnds) {
@@ -185,7 +224,7 @@ TEST_F(SrdSetup, APeerThatNeverAnswersIsNamedWithinTheLimit) {
   transport->connect(addresses, milliseconds(1));
   other->connect(std::vector<Bytes>{transport->address(), {}, addresses[2]}, milliseconds(1));
   const FakeVerbsSetting set("gone_ms=60000", "gone_ms=200");
-  const Error error = error_of([&] { transport->check_paths(milliseconds(1000)); });
+  const Error error = error_of([&] { transport->check_paths({milliseconds(1000)}); });
   EXPECT_EQ(error.kind(), ErrorKind::deadline);
   EXPECT_SAYS(error, "rank 1: 0 of 1 probes came, own ones acknowledged");
   EXPECT_SAYS(error, "rank 2: 0 of 1 probes came, own ones not acknowledged");

@@ -183,6 +183,11 @@ void ControlConnection::Monitor::throw_if_aborted() {
   throw_if_dead(lock);
 }
 
+bool ControlConnection::Monitor::has_left(Rank rank) {
+  const std::lock_guard lock(mutex_);
+  return has_root_left_ || ledger_.has_left(rank);
+}
+
 void ControlConnection::Monitor::close() {
   {
     const std::lock_guard lock(mutex_);
@@ -232,6 +237,7 @@ void ControlConnection::report_mismatch(uint64_t call, Rank peer, const CallText
 void ControlConnection::send_abort(ErrorKind kind, const std::string& text) { monitor_->send_abort(kind, text); }
 std::optional<AbortNotice> ControlConnection::aborted() const { return monitor_->aborted(); }
 void ControlConnection::throw_if_aborted() const { monitor_->throw_if_aborted(); }
+bool ControlConnection::has_left(Rank rank) const { return monitor_->has_left(rank); }
 void ControlConnection::throw_if_forked() const { monitor_->throw_if_forked(); }
 
 void ControlConnection::close() {

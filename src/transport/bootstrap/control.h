@@ -96,6 +96,8 @@ class ControlConnection {
 
   std::optional<AbortNotice> aborted() const;
   void throw_if_aborted() const;
+  // Closed in an orderly way. True of all when rank 0 has, who would have told.
+  bool has_left(Rank rank) const;
   // Error(closed) in a process that was forked from the one that made this. Takes no lock, of which the parent may have
   // held any at the fork.
   void throw_if_forked() const;

@@ -35,6 +35,7 @@ class ControlConnection::Monitor {
   void send_abort(ErrorKind kind, const std::string& text);
   std::optional<AbortNotice> aborted();
   void throw_if_aborted();
+  bool has_left(Rank rank);
   void throw_if_forked() const;  // before the lock, which the parent may have held
   void close();
 
@@ -98,7 +99,7 @@ class ControlConnection::Monitor {
   ControlLink link_;
   std::optional<ControlRoot> root_;        // on rank 0
   std::deque<ControlRecord> own_records_;  // what rank 0 sends to itself
-  bool has_root_left_ = false;
+  bool has_root_left_ = false;             // written under the lock too
   bool is_closing_ = false;
   SteadyTime close_until_{};
 

@@ -256,6 +256,8 @@ TEST(Control, OrderlyLeaveIsToldAndIsNoAbort) {
     ASSERT_TRUE(m.seen.wait([&] { return !m.seen.left.empty(); }));
     EXPECT_EQ(m.seen.left[0], (std::pair<Rank, uint64_t>(Rank(2), 1)));
     EXPECT_FALSE(m.control.aborted().has_value());
+    EXPECT_TRUE(m.control.has_left(Rank(2)));
+    EXPECT_FALSE(m.control.has_left(Rank(1 - m.rank)));
     const Failure failure = failure_of([&] { m.control.barrier("without rank 2", deadline_in(20s)); });
     expect_failure(failure, ErrorKind::peer_lost, {"rank 2 closed"});
     for (++told; told < 2;) std::this_thread::sleep_for(1ms);  // nobody closes before both have been told
@@ -284,6 +286,8 @@ TEST(Control, RankZeroThatHasLeftIsNamedByAGather) {
   const auto failures = run_connected(2, [](Member m) {
     if (m.rank == 0) return;
     m.seen.wait([&] { return !m.seen.left.empty(); });
+    EXPECT_TRUE(m.control.has_left(Rank(0)));
+    EXPECT_TRUE(m.control.has_left(Rank(5))) << "nobody would tell of others";
     m.control.barrier("late", deadline_in(20s));
   });
   expect_failure(failures[1], ErrorKind::peer_lost, {"rank 0 closed"});

@@ -40,7 +40,7 @@ class FaultTransport final : public Transport {
   void connect(std::span<const std::vector<std::byte>> addresses, std::chrono::nanoseconds deadline) override {
     inner_->connect(addresses, deadline);
   }
-  void check_paths(std::chrono::nanoseconds deadline) override { inner_->check_paths(deadline); }
+  void check_paths(const StepLimit& limit) override { inner_->check_paths(limit); }
   std::vector<std::byte> new_keys() override { return inner_->new_keys(); }
   void learn_keys(std::span<const std::vector<std::byte>> by_rank) override { inner_->learn_keys(by_rank); }
   size_t post(std::span<const WriteRequest> requests) override;

@@ -100,6 +100,22 @@ TEST(Striped, AFullNicKeepsItsOwnWaitingAndThenIsBackPressureAndNothingIsLostOrD
   }
 }
 
+TEST(Striped, APeerThatTakesNothingOnANicHoldsUpNoOtherThere) {
+  Rig rig(2);
+  for (ManualTransport* nic : rig.manual) nic->full_peer = Rank{1};
+  const std::vector<WriteRequest> to_full(300, Rig::data(1, 1)), to_other(100, Rig::data(2, 2));
+  const size_t taken = rig.transport->post(to_full);
+  EXPECT_LT(taken, to_full.size());
+  EXPECT_EQ(rig.transport->post(to_other), to_other.size());
+  for (ManualTransport* nic : rig.manual) {
+    EXPECT_EQ(nic->posted.size(), 50u);
+    nic->full_peer.reset();
+  }
+  std::array<Event, 4> events;
+  rig.transport->poll(events);
+  EXPECT_EQ(rig.manual[0]->posted.size() + rig.manual[1]->posted.size(), taken + to_other.size());
+}
+
 TEST(Striped, AFailureNamesItsNic) {
   Rig rig(3);
   rig.manual[1]->to_report.push_back({.kind = EventKind::failed, .peer = Rank{2}, .id = 5, .status = 12});

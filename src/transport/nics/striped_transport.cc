@@ -15,7 +15,7 @@ namespace tilewire {
 namespace {
 
 constexpr uint64_t kStripedMagic = 0x5457535452495031;  // changes with what follows it
-constexpr size_t kMostWaiting = 64;                     // requests that one NIC has no room for, before all wait
+constexpr size_t kMostWaiting = 64;  // requests to a peer that one NIC has no room for, before all to it wait
 constexpr size_t kMostNics = 255;
 
 class StripedTransport final : public Transport {
@@ -31,7 +31,7 @@ class StripedTransport final : public Transport {
     return pack([](Transport& t) { return t.address(); });
   }
   void connect(std::span<const std::vector<std::byte>> addresses, std::chrono::nanoseconds deadline) override;
-  void check_paths(std::chrono::nanoseconds deadline) override;
+  void check_paths(const StepLimit& limit) override;
   std::vector<std::byte> new_keys() override {
     return pack([](Transport& t) { return t.new_keys(); });
   }
@@ -46,18 +46,31 @@ class StripedTransport final : public Transport {
   void close() noexcept override {
     is_closed_ = true;
     for (Nic& nic : nics_) {
-      nic.waiting.clear();
+      nic.forget();
       nic.transport->close();
     }
   }
 
  private:
+  // With what is taken and not posted yet, for each peer by itself: one that takes none does not hold up the others.
   struct Nic : StripedNic {
-    std::vector<WriteRequest> waiting{};  // taken, and not posted yet
+    std::vector<std::vector<WriteRequest>> waiting{};  // by rank
+    std::vector<size_t> busy{};                        // ranks that have some
+    void add(const WriteRequest& request, size_t rank) {
+      if (waiting[rank].empty()) busy.push_back(rank);
+      waiting[rank].push_back(request);
+    }
     void flush() {
-      if (waiting.empty()) return;
-      const size_t posted = transport->post(waiting);
-      waiting.erase(waiting.begin(), waiting.begin() + static_cast<ptrdiff_t>(posted));
+      std::erase_if(busy, [this](size_t rank) {
+        std::vector<WriteRequest>& requests = waiting[rank];
+        const size_t posted = transport->post(requests);
+        requests.erase(requests.begin(), requests.begin() + static_cast<ptrdiff_t>(posted));
+        return requests.empty();
+      });
+    }
+    void forget() {
+      for (const size_t rank : busy) waiting[rank].clear();
+      busy.clear();
     }
   };
   // What the next request to a peer takes, of either kind.
@@ -97,7 +110,10 @@ StripedTransport::StripedTransport(const TransportContext& context, std::vector<
     : rank_(context.rank), peers_(context.peers), turns_(static_cast<size_t>(context.ranks)) {
   TILEWIRE_CHECK(!nics.empty() && nics.size() <= kMostNics, ErrorKind::invalid_argument, "{} NICs of rank {}",
                  nics.size(), rank_.value);
-  for (StripedNic& nic : nics) nics_.push_back({std::move(nic)});
+  for (StripedNic& nic : nics) {
+    nics_.push_back({std::move(nic), std::vector<std::vector<WriteRequest>>(turns_.size())});
+    nics_.back().busy.reserve(turns_.size());
+  }
   caps_ = common_caps();
   TILEWIRE_CHECK(nics_.size() == 1 || !caps_.ordered_writes, ErrorKind::invalid_argument,
                  "words written behind their data need one NIC, and rank {} has {}", rank_.value, nics_.size());
@@ -175,9 +191,9 @@ void StripedTransport::connect(std::span<const std::vector<std::byte>> addresses
   }
 }
 
-void StripedTransport::check_paths(std::chrono::nanoseconds deadline) {
-  const auto end = std::chrono::steady_clock::now() + deadline;
-  for (Nic& nic : nics_) nic.transport->check_paths(end - std::chrono::steady_clock::now());
+void StripedTransport::check_paths(const StepLimit& limit) {
+  const auto end = std::chrono::steady_clock::now() + limit.deadline;
+  for (Nic& nic : nics_) nic.transport->check_paths({end - std::chrono::steady_clock::now(), limit.poll});
 }
 
 void StripedTransport::learn_keys(std::span<const std::vector<std::byte>> by_rank) {
@@ -192,9 +208,9 @@ bool StripedTransport::try_take(const WriteRequest& request) {
   uint32_t& turn = request.is_control() ? turns_[rank].control : turns_[rank].data;
   Nic& nic = nics_[turn];
   if (in_hand_ == caps_.max_outstanding) return false;
-  if (nic.waiting.size() >= kMostWaiting) nic.flush();
-  if (nic.waiting.size() >= kMostWaiting) return false;
-  nic.waiting.push_back(request);
+  if (nic.waiting[rank].size() >= kMostWaiting) nic.flush();
+  if (nic.waiting[rank].size() >= kMostWaiting) return false;
+  nic.add(request, rank);
   ++in_hand_;
   if (++turn == nics_.size()) turn = 0;
   return true;
@@ -217,7 +233,8 @@ size_t StripedTransport::poll(std::span<Event> events) {
     const size_t came = nics_[at].transport->poll(events.subspan(count));
     for (Event& event : events.subspan(count, came)) {
       event.nic = static_cast<uint8_t>(at);
-      if (event.kind != EventKind::arrived && in_hand_ > 0) --in_hand_;
+      const bool is_of_request = event.kind == EventKind::completed || event.kind == EventKind::failed;
+      if (is_of_request && in_hand_ > 0) --in_hand_;
     }
     count += came;
     nics_[at].flush();
@@ -228,7 +245,7 @@ size_t StripedTransport::poll(std::span<Event> events) {
 std::chrono::nanoseconds StripedTransport::idle_hint() const {
   auto hint = std::chrono::nanoseconds::max();
   for (const Nic& nic : nics_) {
-    hint = std::min(hint, nic.waiting.empty() ? nic.transport->idle_hint() : std::chrono::nanoseconds::zero());
+    hint = std::min(hint, nic.busy.empty() ? nic.transport->idle_hint() : std::chrono::nanoseconds::zero());
   }
   return hint;
 }

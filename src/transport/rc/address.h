@@ -26,7 +26,7 @@ struct RcAddress {
   RcSignal signal = RcSignal::immediate;
   int32_t channels = 0;
   verbs::abi::LinkLayer link_layer = verbs::abi::kLinkUnspecified;
-  verbs::abi::Mtu mtu = verbs::abi::kMtu1024;
+  verbs::abi::Mtu mtu = verbs::abi::kMtu1024;  // the longest packets it takes
   uint16_t lid = 0;
   verbs::abi::Gid gid{};
   std::string port{};                    // "mlx5_0:1", for errors

@@ -9,20 +9,25 @@
 
 namespace tilewire {
 
-void check_device_limits(const verbs::Port& port, const RcOptions& options, size_t peers, const std::string& where) {
-  const uint64_t queues = peers * static_cast<uint64_t>(options.channels);
-  const uint64_t completions = queues * RcQueue::completion_entries(options);
-  check_port_needs(
-      port,
+void check_device_limits(const verbs::Port& port, const RcOptions& options, const TransportContext& context,
+                         const std::string& where) {
+  const auto channels = static_cast<uint64_t>(options.channels);
+  uint64_t queues = 0;
+  for (const size_t peers : port.peers_of_users) queues += peers * channels;
+  std::vector<verbs::PortNeed> needs = common_needs(port, context.arena_pieces);
+  needs.insert(
+      needs.end(),
       {{"queue pairs", queues, port.device.max_qp, "lower rc_channels"},
+       {"completion queues", port.peers_of_users.size(), port.device.max_cq, "let fewer ranks share it, see nics"},
        {"entries of a send queue", options.send_entries + RcQueue::kOwnEntries, port.device.max_qp_wr,
         "lower rc_send_entries"},
        {"entries of a receive queue", options.receive_entries, port.device.max_qp_wr, "lower rc_receive_entries"},
-       {"entries of a completion queue", completions, port.device.max_cqe,
-        "lower rc_channels, rc_send_entries or rc_receive_entries"}},
-      fmt::format("{} peers, {} channels, {} send and {} receive entries", peers, options.channels,
-                  options.send_entries, options.receive_entries),
-      where);
+       {"entries of a completion queue", context.peers.size() * channels * RcQueue::completion_entries(options),
+        port.device.max_cqe, "lower rc_channels, rc_send_entries or rc_receive_entries"}});
+  check_port_needs(port, needs,
+                   fmt::format("{} channels, {} send and {} receive entries", channels, options.send_entries,
+                               options.receive_entries),
+                   where);
 }
 
 void check_agreement(const verbs::Port& port, const RcOptions& options, Rank peer, const RcAddress& address,

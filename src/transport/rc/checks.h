@@ -10,8 +10,9 @@
 
 namespace tilewire {
 
-// All counts are known before anything is made. Throws Error(resource) with what is needed and what the device has.
-void check_device_limits(const verbs::Port& port, const RcOptions& options, size_t peers, const std::string& where);
+// All counts, those of other ranks on the same device too, are known before anything is made. Throws Error(resource) with what is needed and what the device has.
+void check_device_limits(const verbs::Port& port, const RcOptions& options, const TransportContext& context,
+                         const std::string& where);
 
 // Throws Error(mismatch) where the rank `peer` of that address and this one cannot talk to each other.
 void check_agreement(const verbs::Port& port, const RcOptions& options, Rank peer, const RcAddress& address,

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <random>
 
+#include "transport/rc/rc_port.h"
 #include "transport/verbs/path_check.h"
 
 namespace tilewire {
@@ -126,8 +127,8 @@ void RcQueue::connect(const RcAddress& peer, const RcQueueEnd& end) {
   }
   abi::QpAttr attr{};
   attr.qp_state = abi::kQpRtr;
-  attr.path_mtu = std::min(
-      peer.mtu, setup_.options->mtu_bytes > 0 ? mtu_of_bytes(setup_.options->mtu_bytes) : setup_.port->attr.active_mtu);
+  // Both ends come to the same: an end that takes shorter packets than are sent refuses them.
+  attr.path_mtu = std::min(peer.mtu, own_mtu(*setup_.port, *setup_.options));
   attr.dest_qp_num = end.number;
   attr.rq_psn = end.first_psn;
   attr.max_dest_rd_atomic = 1;
@@ -214,7 +215,7 @@ void RcQueue::flush(EventList& events) {
   chain_[chained_ - 1].send_flags |= abi::kSendSignaled;
   chained_ = 0;
   // On a queue pair that has failed a post succeeds, and is flushed; here too.
-  if (is_broken_) return fail_all(abi::kWcWrFlushErr, events);
+  if (is_broken_) return fail_all(cause_, events);
   abi::SendWr* bad = nullptr;
   // Within the depth that was asked for a post is always taken, unless the device is gone.
   if (setup_.verbs->post_send(qp_.get(), chain_.data(), &bad) != 0) fail_all(abi::kWcLocQpOpErr, events);
@@ -228,34 +229,44 @@ void RcQueue::settle(uint32_t until, EventList& events) {
   }
 }
 
-// The first one failed with `status`, and what is behind it never went. The first failure of a queue is always told,
-// also where none of its requests is under way.
+// What is under way never went. The first request behind the cause says it, whatever it hit; where there is none it is
+// said by itself, so that the failure of a queue is always told.
 void RcQueue::fail_all(int32_t status, EventList& events) {
-  bool is_told = is_broken_;
-  is_broken_ = true;
+  bool is_told = std::exchange(is_broken_, true);
+  if (!is_told) cause_ = status;
+  const bool is_own = completed_ != added_;  // where no request is under way
   for (; completed_ != added_; ++completed_) {
     const Flight& flight = flights_[completed_ & (flights_.size() - 1)];
-    if (flight.kind == FlightKind::end_of_request || !is_told) {
-      events.add({.kind = EventKind::failed, .peer = setup_.peer, .id = flight.id, .status = status});
-    }
+    if (flight.kind != FlightKind::end_of_request) continue;
+    events.add({.kind = EventKind::failed, .peer = setup_.peer, .id = flight.id, .status = status});
     is_told = true;
     status = abi::kWcWrFlushErr;
   }
-  if (!is_told) events.add({.kind = EventKind::failed, .peer = setup_.peer, .status = status});
+  if (is_told) return;
+  events.add({.kind = is_own ? EventKind::own_failed : EventKind::failed, .peer = setup_.peer, .status = status});
 }
 
 void RcQueue::take_send(const abi::Wc& wc, EventList& events) {
   if (is_broken_) return;  // all that was in flight is settled
   const auto sequence = static_cast<uint32_t>(wc.wr_id);
-  if (wc.status == abi::kWcSuccess) return settle(sequence + 1, events);
+  if (wc.status == abi::kWcSuccess) {
+    settle(sequence + 1, events);
+    if (is_flushed_ && is_idle()) fail_all(abi::kWcWrFlushErr, events);
+    return;
+  }
   settle(sequence, events);
   fail_all(wc.status, events);
 }
 
 void RcQueue::take_receive(const abi::Wc& wc, EventList& events) {
   if (wc.status != abi::kWcSuccess) {
-    // The other end's request was refused here, or this end has failed and said so.
-    if (!is_broken_) fail_all(wc.status, events);
+    // The queue pair has failed: by something under way, which will say what it was, or by a request of the other end
+    // that was refused here.
+    if (wc.status == abi::kWcWrFlushErr && !is_idle()) {
+      is_flushed_ = true;
+    } else if (!is_broken_) {
+      fail_all(wc.status, events);
+    }
     return;
   }
   taken_.add();
@@ -281,7 +292,7 @@ void RcQueue::post_receives(uint32_t count, EventList* events) {
 }
 
 void RcQueue::renew_receives(EventList& events) {
-  if (is_broken_) return;
+  if (is_failed()) return;
   if (to_renew_ > 0) {
     post_receives(to_renew_, &events);
     to_renew_ = 0;

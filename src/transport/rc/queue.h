@@ -106,12 +106,15 @@ class RcQueue {
   void report_taken(EventList& events);
   void settle(uint32_t until, EventList& events);
   void fail_all(int32_t status, EventList& events);
+  bool is_failed() const { return is_broken_ || is_flushed_; }
   uint64_t* value_slot(uint32_t sequence) const;
 
   Setup setup_;
   verbs::Qp qp_;
   bool has_inline_ = false;
   bool is_broken_ = false;
+  int32_t cause_ = 0;        // is_broken_: of it
+  bool is_flushed_ = false;  // its receives are, and why will be said by a request under way
   uint32_t first_psn_;
 
   // The peer's side.

@@ -47,6 +47,10 @@ PortWish rc_port_wish(const RcOptions& options) {
           .judge = [options](Port& port) { return judge(options, port); }};
 }
 
+abi::Mtu own_mtu(const Port& port, const RcOptions& options) {
+  return options.mtu_bytes > 0 ? mtu_of_bytes(options.mtu_bytes) : port.attr.active_mtu;
+}
+
 std::string why_no_rc_port(const RcOptions& options) {
   try {
     open_ports(load_verbs(options.library), rc_port_wish(options), {});

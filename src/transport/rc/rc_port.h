@@ -10,6 +10,9 @@ namespace tilewire {
 
 verbs::PortWish rc_port_wish(const RcOptions& options);
 
+// The longest packets that a rank sends and takes there: the port's, or less where rc_mtu says so.
+verbs::abi::Mtu own_mtu(const verbs::Port& port, const RcOptions& options);
+
 // "" when there is a port that can be used, else why not.
 std::string why_no_rc_port(const RcOptions& options);
 

@@ -6,11 +6,8 @@
 
 #include "transport/error_text.h"
 #include "base/log.h"
-#include "transport/rc/address.h"
 #include "transport/rc/queue.h"
-#include "transport/rc/rc_port.h"
-#include "transport/rc/rc_transport.h"
-#include "transport/verbs/fake_device.h"
+#include "transport/rc/rc_fixture.h"
 
 namespace tilewire {
 namespace {
@@ -19,44 +16,6 @@ using namespace verbs;
 using std::chrono::milliseconds;
 
 constexpr abi::Gid kGlobal{0x20, 0x01, 0x0d, 0xb8};
-constexpr abi::Gid kIpv4{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 77, 0, 1};
-
-class RcSetup : public ::testing::Test {
- protected:
-  static constexpr uint64_t kPage = 4096;
-
-  RcSetup() : arena_(8 * kPage) { device_.ports = {FakeDevice::port("nic0"), FakeDevice::port("nic1")}; }
-
-  static std::unique_ptr<Transport> make_one(const TransportContext& context, const RcOptions& options,
-                                             const Verbs& verbs) {
-    return make_rc_port_transport(context, options, verbs, open_port(verbs, rc_port_wish(options), context));
-  }
-  std::unique_ptr<Transport> make(int32_t peers = 2) {
-    TransportContext context{.rank = Rank{0}, .ranks = peers + 1, .arena = arena_.data(), .arena_bytes = arena_.size()};
-    for (int32_t r = 1; r <= peers; ++r) context.peers.emplace_back(r);
-    context.strict_bytes = kPage;
-    table_ = device_.table();
-    return make_one(context, options_, table_);
-  }
-  // An address that rank `from` of two would give to this rank.
-  RcAddress address_of(Rank from) const {
-    RcAddress address{.signal = options_.signal,
-                      .channels = options_.channels,
-                      .link_layer = device_.ports[0].attr.link_layer,
-                      .mtu = abi::kMtu4096,
-                      .lid = FakeDevice::kLid,
-                      .gid = kIpv4,
-                      .port = "nic9:1",
-                      .receive_entries = options_.receive_entries};
-    for (int32_t c = 0; c < options_.channels; ++c) address.queues.push_back({Rank{0}, c, 1000u + from.value, 5, 64});
-    return address;
-  }
-
-  FakeDevice device_;
-  RcOptions options_;
-  Verbs table_;
-  std::vector<std::byte> arena_;
-};
 
 TEST_F(RcSetup, NoDeviceIsSaid) {
   device_.ports.clear();
@@ -99,6 +58,46 @@ TEST_F(RcSetup, RanksOfANodeTakeWorkingPortsInTurn) {
   EXPECT_EQ(open_port(verbs, rc_port_wish(options_), {.rank = Rank{0}, .local = 0}).name, "nic1:1");
 }
 
+TEST_F(RcSetup, SeveralNamesAreTakenInTheirOrderAndEachHasToBeThere) {
+  device_.ports.push_back(FakeDevice::port("nic2"));
+  const Verbs verbs = device_.table();
+  const auto names = [&](const char* device, const TransportContext& context) {
+    options_.device = device;
+    std::vector<std::string> taken;
+    for (const Port& port : open_ports(verbs, rc_port_wish(options_), context)) taken.push_back(port.name);
+    return taken;
+  };
+  using Names = std::vector<std::string>;
+  const TransportContext alone{.rank = Rank{0}, .host_ranks = {{}}};
+  EXPECT_EQ(names("nic2,nic0:1,nic1", alone), (Names{"nic2:1", "nic0:1", "nic1:1"}));
+  EXPECT_EQ(names("nic1,nic0,nic1:1", alone), (Names{"nic1:1", "nic0:1"})) << "a port is one NIC, however often named";
+  EXPECT_EQ(names("nic2,nic1,nic0", {.rank = Rank{1}, .host_ranks = {{}, {}, {}}, .host_index = 1}), (Names{"nic1:1"}));
+  options_.nics = 2;
+  EXPECT_EQ(names("nic2,nic0", {.rank = Rank{0}, .local = 0}), (Names{"nic2:1", "nic0:1"}));
+  const Error missing = error_of([&] { names("nic2,nic7,nic0", alone); });
+  EXPECT_EQ(missing.kind(), ErrorKind::unavailable);
+  EXPECT_SAYS(missing, "cannot be used: nic7");
+  device_.ports[0].attr.state = abi::kPortDown;
+  EXPECT_SAYS(error_of([&] { names("nic2,nic0", alone); }), "nic0:1: the port is down");
+}
+
+// A path whose ends send longer packets than the other one takes carries nothing.
+TEST_F(RcSetup, AShorterMtuOnOneRankAloneIsThatOfBothEnds) {
+  const auto path_mtu = [&](int own_bytes, abi::Mtu peer) {
+    options_.mtu_bytes = own_bytes;
+    const auto transport = make(1);
+    RcAddress address = address_of(Rank{1});
+    address.mtu = peer;
+    const std::vector<Bytes> addresses{{}, address.pack()};
+    transport->connect(addresses, milliseconds(1));
+    return std::pair(RcAddress::unpack(Rank{0}, transport->address()).mtu, device_.last_path.path_mtu);
+  };
+  EXPECT_EQ(path_mtu(0, abi::kMtu4096), std::pair(abi::kMtu4096, abi::kMtu4096));
+  EXPECT_EQ(path_mtu(1024, abi::kMtu4096), std::pair(abi::kMtu1024, abi::kMtu1024));
+  EXPECT_EQ(path_mtu(0, abi::kMtu1024), std::pair(abi::kMtu4096, abi::kMtu1024));
+  EXPECT_EQ(path_mtu(2048, abi::kMtu1024), std::pair(abi::kMtu2048, abi::kMtu1024));
+}
+
 TEST_F(RcSetup, APathMtuAboveThePortsIsRefused) {
   options_.mtu_bytes = 4096;
   device_.ports.resize(1);
@@ -121,6 +120,58 @@ TEST_F(RcSetup, CountsAreCheckedBeforeAnythingIsMade) {
   device_.attr.max_qp = 1024;
   device_.attr.max_qp_wr = 263;
   expect("too few entries of a send queue", "needed = 264");
+}
+
+// What a session takes is what was counted before: a device that has just so much is enough, and one that has one less
+// of anything is refused by that name, before anything is made. A job of 64 ranks with 16 channels, too, and several
+// ranks on one device.
+TEST_F(RcSetup, WhatASessionTakesOfADeviceIsCountedForAllRanksOnIt) {
+  struct Case {
+    int32_t peers, channels;
+    size_t ranks;
+  };
+  for (const Case& c : {Case{1, 1, 1}, Case{7, 3, 2}, Case{63, 16, 1}, Case{56, 16, 8}}) {
+    FakeDevice device;
+    device.ports = {FakeDevice::port("nic0")};
+    device.attr.max_qp = 1 << 20;
+    options_.channels = c.channels;
+    TransportContext context = context_of(c.peers);
+    context.host_ranks.assign(c.ranks, {.peers = static_cast<size_t>(c.peers)});
+    context.arena_pieces = 3;
+    const Verbs verbs = device.table();
+    const auto begin = [&] {
+      const auto transport = make_one(context, options_, verbs);
+      for (uint64_t i = 0; i < context.arena_pieces; ++i) transport->register_arena(2 * i * kPage, kPage);
+    };
+    begin();
+    const auto made = [&](const char* call) { return device.made[call] * static_cast<int>(c.ranks); };
+    EXPECT_EQ(device.made["create_qp"], c.peers * c.channels);
+    const abi::DeviceAttr plenty = device.attr;
+    const std::pair<const char*, std::pair<int*, const char*>> limits[] = {
+        {"create_qp", {&device.attr.max_qp, "too few queue pairs"}},
+        {"create_cq", {&device.attr.max_cq, "too few completion queues"}},
+        {"reg_mr", {&device.attr.max_mr, "too few memory regions"}},
+        {"alloc_pd", {&device.attr.max_pd, "too few protection domains"}}};
+    std::vector<int> needed;
+    for (const auto& [call, limit] : limits) needed.push_back(made(call));
+    for (size_t i = 0; i < std::size(limits); ++i) *limits[i].second.first = needed[i];
+    EXPECT_NO_THROW(begin());
+    for (size_t i = 0; i < std::size(limits); ++i) {
+      if (needed[i] == 1) continue;  // none at all is a device that does not say
+      device.attr = plenty;
+      *limits[i].second.first = needed[i] - 1;
+      device.made.clear();
+      const Error error = error_of(begin);
+      EXPECT_EQ(error.kind(), ErrorKind::resource);
+      EXPECT_SAYS(error, limits[i].second.second);
+      EXPECT_SAYS(error, fmt::format("needed = {}: {}", needed[i], c.peers));
+      if (c.ranks > 1) {
+        EXPECT_SAYS(error, "peers of those on this host that share it");
+      }
+      EXPECT_EQ(device.made["create_qp"] + device.made["create_cq"] + device.made["reg_mr"], 0);
+    }
+    EXPECT_EQ(device.held, 0);
+  }
 }
 
 TEST_F(RcSetup, NothingIsLeftWhenAnyStepOfTheCreationFails) {
@@ -250,7 +301,7 @@ TEST_F(RcSetup, APathGoesByGidOnRoceAndByLidOnInfiniband) {
     transport->connect(addresses, milliseconds(1));
     EXPECT_EQ(device_.last_path.ah_attr.is_global, 1);
     EXPECT_EQ(device_.last_path.ah_attr.grh.sgid_index, 1);
-    EXPECT_EQ(device_.last_path.ah_attr.grh.dgid, kIpv4);
+    EXPECT_EQ(device_.last_path.ah_attr.grh.dgid, kRcPeerGid);
     EXPECT_EQ(device_.last_path.ah_attr.grh.traffic_class, 104);
     EXPECT_EQ(device_.last_path.ah_attr.sl, 3);
     EXPECT_EQ(device_.last_path.dest_qp_num, 1001u);
@@ -283,9 +334,27 @@ TEST_F(RcSetup, APeerThatNeverAnswersIsNamedWithinTheLimit) {
   const auto transport = make();
   std::vector<Bytes> addresses{{}, address_of(Rank{1}).pack(), address_of(Rank{2}).pack()};
   transport->connect(addresses, milliseconds(1));
-  const Error error = error_of([&] { transport->check_paths(milliseconds(20)); });
+  const Error error = error_of([&] { transport->check_paths({milliseconds(20)}); });
   EXPECT_EQ(error.kind(), ErrorKind::deadline);
   EXPECT_SAYS(error, "rank 1: 0 of 1 probes came, own ones not acknowledged; rank 2: 0 of 1");
+}
+
+TEST_F(RcSetup, WhileAPathIsTriedADeathThatIsToldEndsItAtOnce) {
+  const auto transport = make();
+  std::vector<Bytes> addresses{{}, address_of(Rank{1}).pack(), address_of(Rank{2}).pack()};
+  transport->connect(addresses, milliseconds(1));
+  // The second time a write fails by it before it is told.
+  for (const bool has_failed : {false, true}) {
+    if (has_failed) device_.refusals = {{"post_send", 2}};
+    int looks = 0;
+    const Error error = error_of([&] {
+      transport->check_paths({std::chrono::hours(1), [&] {
+                                if (++looks == 3) throw Error(ErrorKind::peer_lost, {.what = "rank 2 is lost"});
+                              }});
+    });
+    EXPECT_EQ(error.kind(), ErrorKind::peer_lost) << error.what();
+    EXPECT_SAYS(error, "rank 2 is lost");
+  }
 }
 
 TEST_F(RcSetup, KeysOfLaterRangesAreToldOnceAndLearned) {
@@ -308,102 +377,6 @@ TEST_F(RcSetup, KeysOfLaterRangesAreToldOnceAndLearned) {
   const std::vector<Bytes> keys{pack_keys({}), pack_keys(later)};
   transport->learn_keys(keys);
   EXPECT_EQ(transport->post({&request, 1}), 1u);
-}
-
-// A transport of two ranks whose peer has registered pages 0 to 5 with one key and the rest with another.
-class RcPosts : public RcSetup {
- protected:
-  std::unique_ptr<Transport> connected() {
-    std::unique_ptr<Transport> transport = make(1);
-    transport->register_arena(0, 3 * kPage);
-    transport->register_arena(3 * kPage, 5 * kPage);
-    RcAddress peer = address_of(Rank{1});
-    peer.arena = kPeerArena;
-    peer.keys = {{0, 6 * kPage, 71}, {6 * kPage, 8 * kPage, 72}};
-    const std::vector<Bytes> addresses{{}, peer.pack()};
-    transport->connect(addresses, milliseconds(1));
-    return transport;
-  }
-  uint64_t own(uint64_t offset) const { return reinterpret_cast<uint64_t>(arena_.data()) + offset; }
-
-  static constexpr uint64_t kPeerArena = 0x7000000000;
-};
-
-TEST_F(RcPosts, ARequestIsCutAtTheLongestMessageAndAtKeysOfBothSidesWithItsImmediateLast) {
-  device_.ports[0].attr.max_msg_sz = static_cast<uint32_t>(2 * kPage);
-  const auto transport = connected();
-  const WriteRequest request{.kind = RequestKind::write_with_immediate,
-                             .peer = Rank{1},
-                             .src_offset = kPage / 2,
-                             .dst_offset = 3 * kPage,
-                             .bytes = 5 * kPage,
-                             .immediate = 0x01020304};
-  ASSERT_EQ(transport->post({&request, 1}), 1u);
-  // Cut by: the own key, the message, the peer's key, the end.
-  const std::vector<uint64_t> expected{2 * kPage, kPage / 2, kPage / 2, 2 * kPage};
-  ASSERT_EQ(device_.posted.size(), expected.size());
-  uint64_t at = 0;
-  for (size_t i = 0; i < expected.size(); ++i) {
-    const auto& [wr, sge] = device_.posted[i];
-    const bool is_last = i + 1 == expected.size();
-    EXPECT_EQ(sge.length, expected[i]) << i;
-    EXPECT_EQ(sge.addr, own(request.src_offset + at));
-    EXPECT_EQ(wr.remote_addr, kPeerArena + request.dst_offset + at);
-    EXPECT_EQ(wr.rkey, request.dst_offset + at < 6 * kPage ? 71u : 72u);
-    EXPECT_EQ(wr.opcode, is_last ? abi::kWrRdmaWriteWithImm : abi::kWrRdmaWrite);
-    at += sge.length;
-  }
-  EXPECT_EQ(at, request.bytes);
-  const auto* immediate = reinterpret_cast<const uint8_t*>(&device_.posted.back().wr.imm_data);
-  EXPECT_EQ(std::vector<int>(immediate, immediate + 4), (std::vector<int>{1, 2, 3, 4})) << "network byte order";
-}
-
-TEST_F(RcPosts, TheLastOfABatchIsSignalledAndFewOthersAre) {
-  const auto transport = connected();
-  const std::vector<WriteRequest> requests(40, {.peer = Rank{1}, .bytes = 16});
-  ASSERT_EQ(transport->post(requests), requests.size());
-  ASSERT_EQ(device_.posted.size(), requests.size());
-  size_t signalled = 0;
-  for (const auto& posted : device_.posted) signalled += posted.wr.send_flags & abi::kSendSignaled ? 1 : 0;
-  EXPECT_NE(device_.posted.back().wr.send_flags & abi::kSendSignaled, 0u);
-  EXPECT_LE(signalled, 4u);
-  EXPECT_GE(signalled, 3u) << "a long batch completes in parts";
-}
-
-TEST_F(RcPosts, ValuesAreSentInlineWhereTheDeviceCanElseFromMemoryThatStaysAsItIs) {
-  for (const uint32_t inline_bytes : {16u, 0u}) {
-    options_.inline_bytes = inline_bytes;
-    device_.posted.clear();
-    const auto transport = connected();
-    const std::vector<WriteRequest> requests{
-        {.kind = RequestKind::write_value, .peer = Rank{1}, .dst_offset = 8, .value = 5},
-        {.kind = RequestKind::write_value, .peer = Rank{1}, .dst_offset = 8, .value = 6}};
-    ASSERT_EQ(transport->post(requests), 2u);
-    for (size_t i = 0; i < 2; ++i) {
-      const auto& [wr, sge] = device_.posted[i];
-      EXPECT_EQ((wr.send_flags & abi::kSendInline) != 0, inline_bytes > 0);
-      EXPECT_EQ(sge.length, sizeof(uint64_t));
-      EXPECT_EQ(*reinterpret_cast<const uint64_t*>(sge.addr), requests[i].value) << "still there when it is read";
-    }
-  }
-}
-
-TEST_F(RcSetup, APostThatTheDeviceRefusesFailsItsRequestsByName) {
-  const auto transport = make(1);
-  transport->register_arena(0, kPage);
-  RcAddress peer = address_of(Rank{1});
-  peer.keys = {{0, kPage, 1}};
-  const std::vector<Bytes> addresses{{}, peer.pack()};
-  transport->connect(addresses, milliseconds(1));
-  device_.refusals = {{"post_send", 0}};
-  const WriteRequest requests[] = {{.peer = Rank{1}, .bytes = 16, .id = 4}, {.peer = Rank{1}, .bytes = 16, .id = 5}};
-  EXPECT_EQ(transport->post(requests), 2u);
-  Event events[4];
-  ASSERT_EQ(transport->poll(events), 2u);
-  EXPECT_EQ(events[0].kind, EventKind::failed);
-  EXPECT_EQ(events[0].id, 4u);
-  EXPECT_EQ(events[1].id, 5u);
-  EXPECT_EQ(events[1].peer, Rank{1});
 }
 
 TEST_F(RcSetup, WordsAreNeverRegisteredForRelaxedOrdering) {

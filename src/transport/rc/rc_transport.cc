@@ -48,7 +48,7 @@ class RcTransport final : public Transport {
   void register_arena(uint64_t begin, uint64_t bytes) override;
   std::vector<std::byte> address() override;
   void connect(std::span<const std::vector<std::byte>> addresses, std::chrono::nanoseconds deadline) override;
-  void check_paths(std::chrono::nanoseconds deadline) override;
+  void check_paths(const StepLimit& limit) override;
   std::vector<std::byte> new_keys() override;
   void learn_keys(std::span<const std::vector<std::byte>> by_rank) override;
   size_t post(std::span<const WriteRequest> requests) override;
@@ -110,7 +110,7 @@ RcTransport::RcTransport(const TransportContext& context, const RcOptions& optio
              "rc_service_level",
              port_.name, options_.traffic_class);
   }
-  check_device_limits(port_, options_, context.peers.size(), where());
+  check_device_limits(port_, options_, context_, where());
   make_queues();
   log_info("rc: {}; {} queue pairs, signals by {}", port_.text(), queues_.size(), to_string(options_.signal));
 }
@@ -154,7 +154,7 @@ std::vector<std::byte> RcTransport::address() {
   RcAddress address{.signal = options_.signal,
                     .channels = options_.channels,
                     .link_layer = port_.attr.link_layer,
-                    .mtu = port_.attr.active_mtu,
+                    .mtu = own_mtu(port_, options_),
                     .lid = port_.attr.lid,
                     .gid = port_.gid.gid,
                     .port = port_.name,
@@ -215,14 +215,14 @@ std::vector<PathProof> RcTransport::path_proofs() const {
   return proofs;
 }
 
-void RcTransport::check_paths(std::chrono::nanoseconds deadline) {
+void RcTransport::check_paths(const StepLimit& limit) {
   for (const auto& queue : queues_) queue->send_probe(ready_);
   check_all_paths({.step = [this] { take_completions(); },
                    .proofs = [this] { return path_proofs(); },
                    .describe_status = [this](int32_t status) { return describe_status(status); },
                    .port = port_.text(),
                    .where = where()},
-                  ready_, deadline);
+                  ready_, limit);
 }
 
 bool RcTransport::try_post(const WriteRequest& request) {

@@ -16,7 +16,7 @@ enum class SrdFlightKind : uint8_t {
   whole,   // one request
   part,    // of a request that needs several: see SrdSplit
   probe,   // of the self-test
-  report,  // of taken immediates. That it fails is no news: a peer that has left needs none
+  report,  // of taken immediates
 };
 
 struct SrdFlight {
@@ -52,6 +52,7 @@ class SrdFlights {
       return entry.is_under_way && entry.flight.kind == kind && entry.flight.peer == peer;
     });
   }
+  bool are_any() const { return free_.size() < flights_.size(); }
   // An entry for later.
   void reserve() { ++reserved_; }
   void unreserve() { --reserved_; }

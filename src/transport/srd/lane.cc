@@ -23,7 +23,7 @@ void SrdLane::add(const SrdFlight& flight, const SrdTarget& target, const Piece&
 
 bool SrdLane::try_add(const WriteRequest& request, std::span<const Piece> pieces, SrdPath& path) {
   const bool has_immediate = request.kind == RequestKind::write_with_immediate;
-  if (flights_.room() < std::max<size_t>(1, pieces.size())) return false;
+  if (!flushed_.empty() || flights_.room() < std::max<size_t>(1, pieces.size())) return false;
   if (has_immediate && !path.credits.has_room()) return false;
   if (pieces.size() > 1) {
     add_split(request, pieces, path);
@@ -58,7 +58,7 @@ void SrdLane::add_split(const WriteRequest& request, std::span<const Piece> piec
 }
 
 bool SrdLane::try_add_own(SrdFlightKind kind, SrdPath& path, const Piece& piece, uint32_t immediate) {
-  if (flights_.room() == 0 || !path.credits.has_room()) return false;
+  if (!flushed_.empty() || flights_.room() == 0 || !path.credits.has_room()) return false;
   add({.peer = path.peer, .kind = kind}, path.target, piece, &immediate);
   path.credits.use();
   batch_.back().credits = &path.credits;
@@ -94,18 +94,21 @@ void SrdLane::free_split(uint32_t number) { free_splits_.push_back(number); }
 void SrdLane::end_flight(uint32_t number, int32_t status, EventList& events) {
   const SrdFlight flight = flights_.give_back(number);
   if (flight.kind == SrdFlightKind::part) return end_part(flight, status, events);
-  if (flight.kind == SrdFlightKind::report) return;
-  if (status != 0) {
-    events.add({.kind = EventKind::failed, .peer = flight.peer, .id = flight.id, .status = status});
-  } else if (flight.kind == SrdFlightKind::whole) {
-    events.add({.kind = EventKind::completed, .peer = flight.peer, .id = flight.id});
-  }
+  const bool is_request = flight.kind == SrdFlightKind::whole;
+  if (status != 0) return tell_failure(is_request ? EventKind::failed : EventKind::own_failed, flight, status, events);
+  if (is_request) events.add({.kind = EventKind::completed, .peer = flight.peer, .id = flight.id});
+}
+
+void SrdLane::tell_failure(EventKind kind, const SrdFlight& flight, int32_t status, EventList& events) {
+  const Event event{.kind = kind, .peer = flight.peer, .id = flight.id, .status = status};
+  if (!is_flush(status)) return events.add(event);
+  flushed_.push_back(event);
 }
 
 void SrdLane::end_part(const SrdFlight& flight, int32_t status, EventList& events) {
   Split& split = splits_[flight.split];
   if (status != 0 && !std::exchange(split.has_failed, true)) {
-    events.add({.kind = EventKind::failed, .peer = flight.peer, .id = flight.id, .status = status});
+    tell_failure(EventKind::failed, flight, status, events);
   }
   if (--split.left > 0) return;
   const bool has_immediate = split.request.kind == RequestKind::write_with_immediate;
@@ -120,7 +123,7 @@ void SrdLane::end_part(const SrdFlight& flight, int32_t status, EventList& event
 
 // Their entries are reserved and their credits used.
 void SrdLane::post_late(EventList& events) {
-  if (late_.empty()) return;
+  if (late_.empty() || !flushed_.empty()) return;
   for (const uint32_t number : late_) {
     const Split& split = splits_[number];
     flights_.unreserve();
@@ -137,6 +140,15 @@ void SrdLane::post_late(EventList& events) {
 void SrdLane::take_sent(EventList& events) {
   queue_.take_sent([&](const SrdSent& sent) { end_flight(sent.flight, sent.status, events); });
   post_late(events);
+  if (flushed_.empty() || flights_.are_any()) return;
+  for (const Event& event : flushed_) events.add(event);
+  flushed_.clear();
+}
+
+void SrdLane::check_receives() const {
+  const int32_t failure = queue_.receive_failure();
+  if (failure == 0 || (is_flush(failure) && flights_.are_any())) return;
+  queue_.fail_receive();
 }
 
 }  // namespace tilewire

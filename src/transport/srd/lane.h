@@ -5,6 +5,9 @@
 // Requests of a batch are posted together. A queue that is full refuses all of a batch; then it is as if none of it had
 // been added.
 //
+// A queue pair that has failed flushes what is under way, sends and receives, in any order with what it failed by. That
+// comes first here: what is flushed is told when nothing is under way any more.
+//
 // Thread-safety: one thread.
 #pragma once
 
@@ -50,6 +53,8 @@ class SrdLane {
     queue_.take_arrived(take);
     queue_.renew_receives();
   }
+  // Throws Error(unavailable) where the device has given up a receive, and no request has said why.
+  void check_receives() const;
 
  private:
   struct Split {
@@ -72,6 +77,7 @@ class SrdLane {
   void end_part(const SrdFlight& flight, int32_t status, EventList& events);
   void post_late(EventList& events);
   void free_split(uint32_t number);
+  void tell_failure(EventKind kind, const SrdFlight& flight, int32_t status, EventList& events);
 
   SrdQueue queue_;
   SrdFlights flights_;
@@ -80,6 +86,7 @@ class SrdLane {
   std::vector<Split> splits_;
   std::vector<uint32_t> free_splits_;
   std::vector<uint32_t> late_;  // splits whose last part can go
+  std::vector<Event> flushed_;  // not told yet. Nothing more is added then
 };
 
 }  // namespace tilewire

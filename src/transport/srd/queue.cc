@@ -142,18 +142,18 @@ void SrdQueue::post_receives(uint32_t count) {
 }
 
 void SrdQueue::renew_receives() {
-  if (to_renew_ == 0) return;
+  if (to_renew_ == 0 || receive_failure_ != 0) return;
   if (!setup_.is_unsolicited) post_receives(to_renew_);
   to_renew_ = 0;
 }
 
-void SrdQueue::fail_receive(int32_t status) const {
-  throw Error(
-      ErrorKind::unavailable,
-      {.what = "the device has given up a receive",
-       .where = setup_.where,
-       .values = fmt::format("{}, port {}", srd_status_text(*setup_.libraries.verbs, status), setup_.port->port.name),
-       .advice = "look at the state of the device (ibv_devinfo)"});
+void SrdQueue::fail_receive() const {
+  throw Error(ErrorKind::unavailable,
+              {.what = "the device has given up a receive",
+               .where = setup_.where,
+               .values = fmt::format("{}, port {}", srd_status_text(*setup_.libraries.verbs, receive_failure_),
+                                     setup_.port->port.name),
+               .advice = "look at the state of the device (ibv_devinfo)"});
 }
 
 void SrdQueue::fail_poll(int error) const {

@@ -72,6 +72,9 @@ class SrdQueue {
   void take_arrived(Take&& take);
   // Gives entries back for the immediates taken.
   void renew_receives();
+  // Of a receive that the device has given up, 0 where there is none; of several what says most.
+  int32_t receive_failure() const { return receive_failure_; }
+  [[noreturn]] void fail_receive() const;
 
  private:
   verbs::abi::CqEx* make_completions(uint32_t entries, verbs::Cq& owner);
@@ -79,7 +82,6 @@ class SrdQueue {
   void make_ready();
   void modify(verbs::abi::QpAttr& attr, int mask, const char* step);
   void post_receives(uint32_t count);
-  [[noreturn]] void fail_receive(int32_t status) const;
   [[noreturn]] void fail_poll(int error) const;
   template <class Take>
   void poll(verbs::abi::CqEx* cq, Take&& take);
@@ -95,6 +97,7 @@ class SrdQueue {
   verbs::abi::CqEx* arrived_ = nullptr;
   verbs::abi::QpEx* ex_ = nullptr;
   uint32_t to_renew_ = 0;
+  int32_t receive_failure_ = 0;
   std::vector<verbs::abi::RecvWr> receive_chain_;
 };
 
@@ -131,7 +134,9 @@ void SrdQueue::take_arrived(Take&& take) {
   poll(arrived_, [&] {
     // Its number means nothing where no receive was taken.
     if (arrived_->status != verbs::abi::kWcSuccess) {
-      fail_receive(srd_status(arrived_->status, arrived_->read_vendor_err(arrived_)));
+      const int32_t status = srd_status(arrived_->status, arrived_->read_vendor_err(arrived_));
+      if (receive_failure_ == 0 || is_flush(receive_failure_)) receive_failure_ = status;
+      return;
     }
     ++to_renew_;
     take(SrdArrived{.source = srd_source(arrived_->read_slid(arrived_), arrived_->read_src_qp(arrived_)),

@@ -4,6 +4,7 @@
 #include <tilewire/error.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace tilewire {
 namespace {
@@ -67,7 +68,8 @@ std::string why_no_srd_port(const SrdOptions& options) {
   }
 }
 
-SrdNeeds srd_needs(const SrdPort& port, const SrdOptions& options, size_t peers, const std::string& where) {
+SrdNeeds srd_needs(const SrdPort& port, const SrdOptions& options, const TransportContext& context,
+                   const std::string& where) {
   const bool can_unsolicited = port.has(abi::kEfaCapUnsolicitedWriteRecv);
   if (options.unsolicited == SrdUnsolicited::on && !can_unsolicited) {
     throw Error(ErrorKind::unavailable, {.what = "the EFA device, or libefa, cannot do without receives",
@@ -77,7 +79,7 @@ SrdNeeds srd_needs(const SrdPort& port, const SrdOptions& options, size_t peers,
   }
   SrdNeeds needs;
   needs.is_unsolicited = options.unsolicited != SrdUnsolicited::off && can_unsolicited;
-  const auto count = static_cast<uint32_t>(std::max<size_t>(1, peers));
+  const auto count = static_cast<uint32_t>(std::max<size_t>(1, context.peers.size()));
   const auto channels = static_cast<uint32_t>(options.channels);
   // As many as fit; the peers are told how many that is.
   const auto most_completions = static_cast<uint32_t>(std::max(0, port.port.device.max_cqe));
@@ -89,16 +91,23 @@ SrdNeeds srd_needs(const SrdPort& port, const SrdOptions& options, size_t peers,
   needs.report_send_entries = kReportSendEntries;
   needs.report_receive_entries = count * channels * kReportsAtOnce;
   const int64_t most_receives = needs.is_unsolicited ? INT64_MAX : int64_t{port.efa.max_rq_wr};
-  check_port_needs(port.port,
-                   {{"queue pairs", needs.queues, port.port.device.max_qp, "lower srd_channels"},
-                    {"entries of a send queue", needs.send_entries, port.efa.max_sq_wr, "lower srd_send_entries"},
-                    {"entries of a receive queue", std::max(needs.receive_entries, needs.report_receive_entries),
-                     most_receives, "lower srd_channels, or let fewer ranks of a node talk to others"},
-                    {"entries of a completion queue",
-                     std::max({needs.send_entries, needs.receive_entries, needs.report_receive_entries}),
-                     most_completions, "lower srd_send_entries or srd_channels"}},
-                   fmt::format("{} peers, {} channels, {} send entries, {} immediates of each peer", peers, channels,
-                               needs.send_entries, needs.credits),
+  const std::vector<size_t>& peers_of_users = port.port.peers_of_users;
+  const uint64_t queues = peers_of_users.size() * needs.queues;
+  std::vector<PortNeed> counts = common_needs(port.port, context.arena_pieces);
+  counts.insert(counts.end(),
+                {{"queue pairs", queues, port.port.device.max_qp, "lower srd_channels"},
+                 {"completion queues", 2 * queues, port.port.device.max_cq, "lower srd_channels"},
+                 {"address handles", std::accumulate(peers_of_users.begin(), peers_of_users.end(), uint64_t{0}),
+                  port.port.device.max_ah, "let fewer ranks share it, see nics"},
+                 {"entries of a send queue", needs.send_entries, port.efa.max_sq_wr, "lower srd_send_entries"},
+                 {"entries of a receive queue", std::max(needs.receive_entries, needs.report_receive_entries),
+                  most_receives, "lower srd_channels, or let fewer ranks of a node talk to others"},
+                 {"entries of a completion queue",
+                  std::max({needs.send_entries, needs.receive_entries, needs.report_receive_entries}), most_completions,
+                  "lower srd_send_entries or srd_channels"}});
+  check_port_needs(port.port, counts,
+                   fmt::format("{} channels, {} send entries, {} immediates of each peer", channels, needs.send_entries,
+                               needs.credits),
                    where);
   return needs;
 }

@@ -44,8 +44,9 @@ struct SrdNeeds {
   uint32_t report_receive_entries = 0;
 };
 
-// Known before anything is made. Throws Error(resource) with what is needed and what the device has, and
+// Known before anything is made; of what ranks share it is counted for all on the device. Throws Error(resource) with what is needed and what the device has, and
 // Error(unavailable) where it cannot do what an option asks for.
-SrdNeeds srd_needs(const SrdPort& port, const SrdOptions& options, size_t peers, const std::string& where);
+SrdNeeds srd_needs(const SrdPort& port, const SrdOptions& options, const TransportContext& context,
+                   const std::string& where);
 
 }  // namespace tilewire

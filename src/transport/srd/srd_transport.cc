@@ -39,7 +39,7 @@ class SrdTransport final : public Transport {
   void register_arena(uint64_t begin, uint64_t bytes) override;
   std::vector<std::byte> address() override;
   void connect(std::span<const std::vector<std::byte>> addresses, std::chrono::nanoseconds deadline) override;
-  void check_paths(std::chrono::nanoseconds deadline) override;
+  void check_paths(const StepLimit& limit) override;
   std::vector<std::byte> new_keys() override;
   void learn_keys(std::span<const std::vector<std::byte>> by_rank) override;
   size_t post(std::span<const WriteRequest> requests) override;
@@ -83,7 +83,7 @@ SrdTransport::SrdTransport(const TransportContext& context, const SrdOptions& op
       where_(where_of(context.rank)),
       libraries_(libraries),
       port_(std::move(port)),
-      needs_(srd_needs(port_, options, context.peers.size(), where_)),
+      needs_(srd_needs(port_, options, context, where_)),
       caps_{.name = "srd",
             .write_with_immediate = true,
             .max_outstanding = std::min(kSrdMostOutstanding, (needs_.queues - 1) * needs_.send_entries),
@@ -159,7 +159,7 @@ void SrdTransport::connect(std::span<const std::vector<std::byte>> addresses, st
   is_connected_ = true;
 }
 
-void SrdTransport::check_paths(std::chrono::nanoseconds deadline) {
+void SrdTransport::check_paths(const StepLimit& limit) {
   std::deque<std::pair<Rank, size_t>> to_send;
   for (const Rank rank : context_.peers) {
     for (size_t channel = 0; channel < lanes_.size(); ++channel) to_send.emplace_back(rank, channel);
@@ -196,7 +196,7 @@ void SrdTransport::check_paths(std::chrono::nanoseconds deadline) {
                    .describe_status = [this](int32_t status) { return describe_status(status); },
                    .port = port_.port.text(),
                    .where = where_},
-                  ready_, deadline);
+                  ready_, limit);
   probes_.expect(false);
 }
 
@@ -251,6 +251,9 @@ void SrdTransport::take_completions() {
   report_lane_->take_sent(ready_);
   report_lane_->take_arrived([&](const SrdArrived& arrived) { take_report(arrived); });
   if (!to_report_.empty()) send_reports();
+  if (!ready_.is_empty()) return;  // what a request says comes first
+  for (const auto& lane : lanes_) lane->check_receives();
+  report_lane_->check_receives();
 }
 
 void SrdTransport::take_arrival(size_t channel, const SrdArrived& arrived) {

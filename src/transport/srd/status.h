@@ -14,6 +14,8 @@ inline int32_t srd_status(verbs::abi::WcStatus status, uint32_t vendor) {
 inline verbs::abi::WcStatus srd_wc_status(int32_t status) {
   return static_cast<verbs::abi::WcStatus>(static_cast<uint32_t>(status) & 0xff);
 }
+// It says that the queue pair has failed, not why.
+inline bool is_flush(int32_t status) { return srd_wc_status(status) == verbs::abi::kWcWrFlushErr; }
 inline uint32_t srd_vendor_code(int32_t status) { return static_cast<uint32_t>(status) >> 8; }
 
 // "response timeout error: the peer or the path to it does not answer; EFA code 13"

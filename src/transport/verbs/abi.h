@@ -90,7 +90,9 @@ struct DeviceAttr {
   int max_cqe;
   int max_mr;
   int max_pd;
-  int not_used[20];
+  int not_used[14];
+  int max_ah;
+  int not_used_either[5];
   uint16_t max_pkeys;
   uint8_t local_ca_ack_delay;
   uint8_t phys_port_cnt;

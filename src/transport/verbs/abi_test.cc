@@ -36,6 +36,8 @@ SAME_NAMED(DeviceAttr, ibv_device_attr, max_sge);
 SAME_NAMED(DeviceAttr, ibv_device_attr, max_cq);
 SAME_NAMED(DeviceAttr, ibv_device_attr, max_cqe);
 SAME_NAMED(DeviceAttr, ibv_device_attr, max_mr);
+SAME_NAMED(DeviceAttr, ibv_device_attr, max_pd);
+SAME_NAMED(DeviceAttr, ibv_device_attr, max_ah);
 SAME_NAMED(DeviceAttr, ibv_device_attr, max_pkeys);
 SAME_NAMED(DeviceAttr, ibv_device_attr, phys_port_cnt);
 

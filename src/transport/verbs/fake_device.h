@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -47,7 +48,9 @@ class FakeDevice {
     int error = ENOMEM;
   };
   std::vector<Refusal> refusals{};
-  int held = 0;  // handles that are not freed
+  int held = 0;                              // handles that are not freed
+  std::map<std::string, int> made{};         // of each kind, by the call that makes it
+  std::deque<verbs::abi::Wc> completions{};  // to be polled
   std::vector<std::string> freed{};
   struct DmaBuf {
     uint64_t offset;
@@ -77,6 +80,7 @@ class FakeDevice {
     attr.max_qp = 1024;
     attr.max_qp_wr = 8192;
     attr.max_cqe = 1 << 20;
+    attr.max_cq = attr.max_mr = attr.max_pd = attr.max_ah = 1 << 16;
     attr.phys_port_cnt = 1;
     return attr;
   }
@@ -95,6 +99,7 @@ class FakeDevice {
   T* hand_out(const char* call) {
     if (refuses(call)) return nullptr;
     ++held;
+    ++made[call];
     return new T{};
   }
   template <class T>
@@ -198,7 +203,14 @@ inline verbs::Verbs FakeDevice::table() const {
     return 0;
   };
   v.post_recv = [](abi::Qp*, abi::RecvWr*, abi::RecvWr**) { return self().refuses("post_recv") ? errno : 0; };
-  v.poll_cq = [](abi::Cq*, int, abi::Wc*) { return 0; };
+  v.poll_cq = [](abi::Cq*, int most, abi::Wc* wc) {
+    int count = 0;
+    for (; count < most && !self().completions.empty(); ++count) {
+      wc[count] = self().completions.front();
+      self().completions.pop_front();
+    }
+    return count;
+  };
   return v;
 }
 

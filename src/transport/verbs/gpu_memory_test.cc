@@ -103,6 +103,12 @@ TEST_F(GpuRegistration, ADmaBufIsOfWholePagesAndItsRegistrationOfTheBytes) {
   }
 }
 
+TEST(GpuRegistrationPages, AreThoseOfTheHostWhateverTheirSize) {
+  EXPECT_EQ(whole_pages(5000, 100, 4096), (ArenaRange{4096, 4096}));
+  EXPECT_EQ(whole_pages(5000, 100, 65536), (ArenaRange{0, 65536}));
+  EXPECT_EQ(whole_pages(65535, 2, 65536), (ArenaRange{0, 131072}));
+}
+
 TEST(GpuRegistrationWays, TheModuleIsTriedWhereAnyPartOfTheDmaBufIsLackingAndNotBefore) {
   for (const Ways& ways : {Ways{.gpu = false}, Ways{.library = false}, Ways{.device = false}}) {
     const Tried tried(ways);

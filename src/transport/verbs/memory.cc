@@ -17,8 +17,6 @@
 namespace tilewire::verbs {
 namespace {
 
-constexpr uint64_t kHostPageBytes = 4096;
-
 std::string memlock_text() {
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return "unlimited";
@@ -71,13 +69,12 @@ abi::Mr* register_dma_buf(const Verbs& verbs, abi::Pd* pd, const MemoryPiece& pi
     why = "libibverbs has no function ibv_reg_dmabuf_mr (rdma-core 34)";
     return nullptr;
   }
-  const uint64_t first = piece.offset / kHostPageBytes * kHostPageBytes;
-  const uint64_t end = (piece.offset + piece.bytes + kHostPageBytes - 1) / kHostPageBytes * kHostPageBytes;
+  const ArenaRange pages = whole_pages(piece.offset, piece.bytes, static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
   try {
-    const UniqueFd fd =
-        piece.gpu->dma_buf({.begin_bytes = static_cast<int64_t>(first), .bytes = static_cast<int64_t>(end - first)});
-    abi::Mr* mr = verbs.reg_dmabuf(pd, piece.offset - first, piece.bytes, reinterpret_cast<uint64_t>(piece.begin),
-                                   fd.get(), static_cast<int>(access_of(piece)));
+    const UniqueFd fd = piece.gpu->dma_buf(pages);
+    abi::Mr* mr =
+        verbs.reg_dmabuf(pd, piece.offset - static_cast<uint64_t>(pages.begin_bytes), piece.bytes,
+                         reinterpret_cast<uint64_t>(piece.begin), fd.get(), static_cast<int>(access_of(piece)));
     if (mr == nullptr) why = fmt::format("ibv_reg_dmabuf_mr: {}", errno_text(errno));
     return mr;
   } catch (const Error& error) {
@@ -106,6 +103,12 @@ Mr register_gpu_memory(const Verbs& verbs, abi::Pd* pd, const MemoryPiece& piece
 }
 
 }  // namespace
+
+ArenaRange whole_pages(uint64_t begin, uint64_t bytes, uint64_t page_bytes) {
+  const uint64_t first = begin / page_bytes * page_bytes;
+  const uint64_t end = (begin + bytes + page_bytes - 1) / page_bytes * page_bytes;
+  return {.begin_bytes = static_cast<int64_t>(first), .bytes = static_cast<int64_t>(end - first)};
+}
 
 void write_keys(ByteWriter& writer, const std::vector<MemoryKey>& keys) {
   writer.u64(keys.size());

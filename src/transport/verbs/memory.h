@@ -39,6 +39,9 @@ class KeyTable {
   SnapshotList<MemoryKey> keys_;  // sorted, apart
 };
 
+// The pages of that size that hold those bytes: a dma-buf is of whole ones of the host's.
+ArenaRange whole_pages(uint64_t begin, uint64_t bytes, uint64_t page_bytes);
+
 struct MemoryPiece {
   std::byte* begin = nullptr;
   uint64_t bytes = 0;

@@ -18,6 +18,15 @@ namespace {
                .advice = "check that the hosts reach each other over these ports (ping, rping), and their MTU"});
 }
 
+// A peer that has died is told by the control connection, if not yet.
+void await_word_of_death(const StepLimit& limit) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  while (limit.poll && std::chrono::steady_clock::now() < end) {
+    limit.poll();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 [[noreturn]] void fail_unproved(const PathCheck& check, const std::vector<PathProof>& proofs) {
   std::string text;
   for (const PathProof& proof : proofs) {
@@ -38,16 +47,20 @@ std::byte probe_byte(size_t i, uint32_t from_number, uint32_t to_number) {
   return static_cast<std::byte>(1 + (i * 31 + uint64_t{from_number} * 7 + uint64_t{to_number} * 13) % 255);
 }
 
-void check_all_paths(const PathCheck& check, EventList& events, std::chrono::nanoseconds deadline) {
-  const auto end = std::chrono::steady_clock::now() + deadline;
+void check_all_paths(const PathCheck& check, EventList& events, const StepLimit& limit) {
+  const auto end = std::chrono::steady_clock::now() + limit.deadline;
   std::map<int32_t, size_t> arrived;
   for (;;) {
     std::vector<PathProof> proofs = check.proofs();
     for (PathProof& proof : proofs) proof.arrived = arrived[proof.peer.value];
     if (std::all_of(proofs.begin(), proofs.end(), [](const PathProof& proof) { return proof.is_proved(); })) return;
+    if (limit.poll) limit.poll();
     check.step();
     for (const Event& event : events.waiting()) {
-      if (event.kind == EventKind::failed) fail_write(check, event);
+      if (event.kind == EventKind::failed || event.kind == EventKind::own_failed) {
+        await_word_of_death(limit);
+        fail_write(check, event);
+      }
       if (event.kind == EventKind::arrived) ++arrived[event.peer.value];
     }
     events.clear();

@@ -35,7 +35,7 @@ struct PathCheck {
 };
 
 // Until all paths are proved. Throws Error(unavailable) for a write that failed, Error(deadline) with each path that
-// carries nothing.
-void check_all_paths(const PathCheck& check, EventList& events, std::chrono::nanoseconds deadline);
+// carries nothing, and what `limit.poll` throws, which comes first: a rank that has died is the cause of all else.
+void check_all_paths(const PathCheck& check, EventList& events, const StepLimit& limit);
 
 }  // namespace tilewire::verbs

@@ -1,6 +1,7 @@
 #include "transport/verbs/port.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <tilewire/error.h>
 
 #include <algorithm>
@@ -88,29 +89,37 @@ class DeviceList {
 
 Context open_device(const Verbs& verbs, abi::Device* device) { return {verbs, verbs.open_device(device)}; }
 
-bool is_asked_for(const Port& port, const PortWish& wish) {
-  if (wish.device.empty()) return true;
-  std::string_view left = wish.device;
-  while (!left.empty()) {
-    const std::string_view one = left.substr(0, left.find(','));
-    left.remove_prefix(std::min(left.size(), one.size() + 1));
-    if (port.name == one || port.name.substr(0, port.name.find(':')) == one) return true;
+std::string_view device_of(const Port& port) { return std::string_view(port.name).substr(0, port.name.find(':')); }
+
+// Of ports that can be used, those that wish.device names, in its order. "" when each name has one, else which has none.
+std::string_view find_named(const std::vector<Port>& ports, const PortWish& wish, std::vector<size_t>& good) {
+  for (std::string_view left = wish.device; !left.empty();) {
+    const std::string_view name = left.substr(0, left.find(','));
+    left.remove_prefix(std::min(left.size(), name.size() + 1));
+    bool is_there = false;
+    for (size_t i = 0; i < ports.size(); ++i) {
+      if (!ports[i].problem.empty() || (ports[i].name != name && device_of(ports[i]) != name)) continue;
+      is_there = true;
+      if (std::find(good.begin(), good.end(), i) == good.end()) good.push_back(i);
+    }
+    if (!is_there) return name;
   }
-  return false;
+  return "";
 }
 
-[[noreturn]] void fail_choice(const std::vector<Port>& ports, const PortWish& wish) {
+[[noreturn]] void fail_choice(const std::vector<Port>& ports, const PortWish& wish, std::string_view lacking) {
   std::string there;
   for (const Port& port : ports) {
     there += fmt::format("{}{}: {}", there.empty() ? "" : "; ", port.name,
                          port.problem.empty() ? "can be used" : port.problem);
   }
-  throw Error(ErrorKind::unavailable,
-              {.what = wish.device.empty() ? "no port of an RDMA device can be used"
-                                           : "the RDMA device that was asked for cannot be used",
-               .values = wish.device.empty() ? "" : fmt::format("{} = {}", wish.device_option, wish.device),
-               .limit = there.empty() ? "there is no RDMA device" : "there are: " + there,
-               .advice = "see `rdma link` and `ibv_devinfo`; in a container give it /dev/infiniband"});
+  throw Error(
+      ErrorKind::unavailable,
+      {.what = wish.device.empty() ? "no port of an RDMA device can be used"
+                                   : fmt::format("the RDMA device that was asked for cannot be used: {}", lacking),
+       .values = wish.device.empty() ? "" : fmt::format("{} = {}", wish.device_option, wish.device),
+       .limit = there.empty() ? "there is no RDMA device" : "there are: " + there,
+       .advice = "see `rdma link` and `ibv_devinfo`; in a container give it /dev/infiniband"});
 }
 
 [[noreturn]] void fail_count(const std::vector<Port>& ports, const std::vector<size_t>& good, const PortWish& wish) {
@@ -156,6 +165,16 @@ NicDistances distances_to(const std::vector<Port>& ports, const std::vector<size
     for (const size_t i : good) row.push_back(distance_between(place, ports[i].place));
   }
   return distances;
+}
+
+void note_users(const std::vector<Port>& ports, const std::vector<std::vector<size_t>>& shares,
+                const TransportContext& context, Port& port) {
+  for (size_t r = 0; r < shares.size(); ++r) {
+    const size_t peers = context.host_ranks.empty() ? context.peers.size() : context.host_ranks[r].peers;
+    for (const size_t i : shares[r]) {
+      if (device_of(ports[i]) == device_of(port)) port.peers_of_users.push_back(peers);
+    }
+  }
 }
 
 const char* network_text(const Port& port) {
@@ -221,11 +240,15 @@ std::vector<Port> list_ports(const Verbs& verbs, const PortWish& wish) {
 std::vector<std::vector<size_t>> share_out_ports(const std::vector<Port>& ports, const PortWish& wish,
                                                  const TransportContext& context) {
   std::vector<size_t> good;
-  for (size_t i = 0; i < ports.size(); ++i) {
-    if (is_asked_for(ports[i], wish) && ports[i].problem.empty()) good.push_back(i);
+  if (wish.device.empty()) {
+    for (size_t i = 0; i < ports.size(); ++i) {
+      if (ports[i].problem.empty()) good.push_back(i);
+    }
+    if (good.empty()) fail_choice(ports, wish, "");
+    keep_fastest_network(ports, good);
+  } else if (const std::string_view lacking = find_named(ports, wish, good); !lacking.empty()) {
+    fail_choice(ports, wish, lacking);
   }
-  if (good.empty()) fail_choice(ports, wish);
-  if (wish.device.empty()) keep_fastest_network(ports, good);
   if (std::cmp_greater(wish.nics, good.size())) fail_count(ports, good, wish);
   std::vector<std::vector<size_t>> shares =
       context.host_ranks.empty() ? in_turn(good.size(), wish, context.local)
@@ -239,6 +262,7 @@ std::vector<std::vector<size_t>> share_out_ports(const std::vector<Port>& ports,
 std::vector<Port> open_ports(const Verbs& verbs, const PortWish& wish, const TransportContext& context) {
   std::vector<Port> ports = list_ports(verbs, wish);
   const auto shares = share_out_ports(ports, wish, context);
+  for (const size_t i : shares[context.host_index]) note_users(ports, shares, context, ports[i]);
   std::vector<Port> own;
   for (const size_t i : shares[context.host_index]) own.push_back(std::move(ports[i]));
   return own;
@@ -266,14 +290,25 @@ std::unique_ptr<Transport> make_on_ports(const Verbs& verbs, const PortWish& wis
 
 void check_port_needs(const Port& port, const std::vector<PortNeed>& needs, const std::string& counts,
                       const std::string& where) {
+  const bool is_shared = port.peers_of_users.size() > 1;
   for (const PortNeed& need : needs) {
-    if (std::cmp_less_equal(need.needed, need.most)) continue;
-    throw Error(ErrorKind::resource, {.what = fmt::format("the RDMA device {} has too few {}", port.name, need.what),
-                                      .where = where,
-                                      .values = fmt::format("needed = {}: {}", need.needed, counts),
-                                      .limit = fmt::format("{}", need.most),
-                                      .advice = need.advice});
+    if (need.most == 0 || std::cmp_less_equal(need.needed, need.most)) continue;
+    throw Error(
+        ErrorKind::resource,
+        {.what = fmt::format("the RDMA device {} has too few {}", port.name, need.what),
+         .where = where,
+         .values = fmt::format("needed = {}: {} peers{}, {}", need.needed, fmt::join(port.peers_of_users, " + "),
+                               is_shared ? " of those on this host that share it" : "", counts),
+         .limit = fmt::format("{}", need.most),
+         .advice = need.advice});
   }
+}
+
+std::vector<PortNeed> common_needs(const Port& port, size_t arena_pieces) {
+  const size_t users = port.peers_of_users.size();
+  const char* advice = "let fewer ranks share it, see nics";
+  return {{"memory regions", users * (1 + arena_pieces), port.device.max_mr, advice},
+          {"protection domains", users, port.device.max_pd, advice}};
 }
 
 }  // namespace tilewire::verbs
