@@ -319,9 +319,14 @@ TEST_P(Conformance, CloseWithRequestsInFlightIsQuickAndCanBeRepeated) {
 }
 
 TEST_P(Conformance, ClosesWithoutEverBeingUsed) {
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < 5; ++i) network(2);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 5s);
+  std::chrono::nanoseconds closing{0};
+  for (int i = 0; i < 5; ++i) {
+    TestNetwork net = network(2);
+    const auto begin = std::chrono::steady_clock::now();
+    for (const int32_t rank : {0, 1}) net.transport(rank).close();
+    closing += std::chrono::steady_clock::now() - begin;
+  }
+  EXPECT_LT(closing, 5s);
 }
 
 TEST_P(Conformance, BadRangesAreRefusedByName) {

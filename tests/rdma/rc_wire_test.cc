@@ -50,6 +50,9 @@ class RcWire : public ::testing::Test {
   RcOptions options_;
 };
 
+// Chunks enough that a fault comes before the last one however slow the shell is that plants it.
+constexpr uint32_t kEndless = 100'000;
+
 // What rank 0 sends and rank 1 sees of `count` chunks with immediates; all have to come, once, after their data.
 struct Stream {
   TestNetwork& net;
@@ -123,7 +126,7 @@ TEST_F(RcWire, ANetworkThatIsGoneForAMomentIsSurvived) {
 TEST_F(RcWire, ALostPathIsReportedWithItsPeerInTime) {
   options_.retries = 2;
   TestNetwork net = network();
-  Stream stream{net};
+  Stream stream{net, 64 << 10, kEndless};
   EXPECT_TRUE(step_until([&] { return stream.step() || stream.arrived > 5; }));
   const WireFault fault("loss 100%");
   const auto begin = Clock::now();
@@ -141,7 +144,7 @@ TEST_F(RcWire, APortThatGoesDownIsNamedAndTheNextConnectionWorks) {
   options_.retries = 2;
   {
     TestNetwork net = network();
-    Stream stream{net};
+    Stream stream{net, 64 << 10, kEndless};
     EXPECT_TRUE(step_until([&] { return stream.step() || stream.arrived > 5; }));
     const PortDown down(0);
     EXPECT_TRUE(step_until([&] { return stream.step(); }));
