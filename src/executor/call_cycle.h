@@ -15,15 +15,18 @@
 //   std::string plan_json(const Plan&)
 //   CallParts agreed(const Problem&, const Plan&)
 //   Ready make_ready(const Problem&, const Plan&, const PlanContext&)                   waits for nobody
+//   void settle(const Arguments&, const Problem&, const Prepared&)    may be missing: of this call alone, waits for nobody
 //   void check_operands(const Operands&)
 //   void await_calls()                                        until calls that are under way have ended
 //   bool is_loaded(const Ready&)                              it lacks nothing that load() gives
 //   void load(Prepared&, const Arguments&)                    what may be done once no call is under way
 //   void note_agreed(Call&, const Prepared&)                  collective, where the text was new: the call may begin
-//   CallReport run(Call&, const Prepared&, const Operands&, const Arguments&, const Target&)
+//   CallReport run(Call&, const Prepared&, uint64_t agreed_hash, const Operands&, const Arguments&, const Target&)
 //   void spoil(const Operands&)                               the call has begun and failed: what becomes of results
 #pragma once
 
+#include <concepts>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <new>
@@ -87,6 +90,13 @@ struct Prepared {
   typename B::Ready ready;
 };
 
+// Of a problem that says more than plans depend on: shape() is what they do. All calls of a shape have one plan, and what
+// else there is has to be equal on all ranks in each call.
+template <class Problem>
+concept HasShape = requires(const Problem& problem) {
+  { problem.shape() } -> std::same_as<Problem>;
+};
+
 template <class B>
 class CallCycle {
  public:
@@ -103,7 +113,8 @@ class CallCycle {
     std::shared_ptr<Prepared<B>> prepared;
     try {
       back_end_.check_ranks();
-      prepared = find(problem, "", plan_json);
+      if constexpr (HasShape<Problem>) problem.validate();
+      prepared = find(shape_of(problem), "", plan_json);
     } catch (...) {
       refuse_for_current_exception(call, Op::kName);
     }
@@ -113,14 +124,19 @@ class CallCycle {
     return prepared->plan;
   }
 
-  // So many names of what is ready (a plan that was chosen has two) and agreed texts are kept: then all are forgotten.
-  // All ranks agree on the same texts in the same order, so they forget in the same call.
+  // So many names of what is ready (a plan that was chosen has two), of so many bytes, and agreed texts are kept: then all
+  // are forgotten. All ranks agree on the same texts in the same order, so they forget in the same call. What is ready
+  // each rank forgets by itself.
   static constexpr size_t kMostPrepared = 256, kMostAgreed = 1024;
+  static constexpr int64_t kMostPreparedBytes = int64_t{64} << 20;
   size_t agreed_texts() const { return agreed_.size(); }
+  size_t prepared_names() const { return prepared_.size(); }
 
  protected:
   struct Checked {
     std::shared_ptr<Prepared<B>> prepared;
+    CallTextRef text;  // what has to be equal in this call
+    uint64_t hash = 0;
     typename Op::Operands operands;
     bool has_begun = false;
   };
@@ -132,9 +148,9 @@ class CallCycle {
     const Prepared<B>& prepared = *checked.prepared;
     try {
       // After all checks: a rank that has begun does not outlive the refusal of another one.
-      checked.has_begun ? call.describe(prepared.agreed) : call.begin(prepared.agreed);
+      checked.has_begun ? call.describe(checked.text) : call.begin(checked.text);
       agree(call, *checked.prepared, &arguments);
-      CallReport report = back_end_.run(call, prepared, checked.operands, arguments, target);
+      CallReport report = back_end_.run(call, prepared, checked.hash, checked.operands, arguments, target);
       report.plan_json = prepared.plan_json;
       report.predicted_s = prepared.plan.predicted_s;
       return report;
@@ -152,7 +168,11 @@ class CallCycle {
     const Problem problem = Op::make_problem(arguments, session_, counts);
     if (fixed != nullptr && problem != *fixed) refuse_other_problem(Op::kName, problem.text(), fixed->text());
     Checked checked;
-    checked.prepared = find(problem, back_end_.variant(arguments), arguments.plan_json);
+    checked.prepared = find(shape_of(problem), back_end_.variant(arguments), arguments.plan_json);
+    set_text(checked, problem);
+    if constexpr (requires { back_end_.settle(arguments, problem, *checked.prepared); }) {
+      back_end_.settle(arguments, problem, *checked.prepared);
+    }
     checked.operands = make_operands(arguments, problem);
     back_end_.check_operands(checked.operands);
     checked.has_begun = counts.has_begun();
@@ -165,6 +185,27 @@ class CallCycle {
   B back_end_;
 
  private:
+  static decltype(auto) shape_of(const Problem& problem) {
+    if constexpr (HasShape<Problem>) {
+      return problem.shape();
+    } else {
+      return (problem);
+    }
+  }
+  void set_text(Checked& checked, const Problem& problem) {
+    checked.text = checked.prepared->agreed;
+    checked.hash = checked.prepared->agreed_hash;
+    if constexpr (HasShape<Problem>) {
+      if (problem == checked.prepared->problem) return;
+      checked.text = make_text(problem, checked.prepared->plan);
+      checked.hash = checked.text->hash();
+    }
+  }
+  CallTextRef make_text(const Problem& problem, const Plan& plan) const {
+    return std::make_shared<CallText>(
+        CallText{.op = Op::kName, .parts = back_end_.agreed(problem, plan), .advice = mismatch_advice_of<Op>()});
+  }
+
   // Where another rank has ended the communicator it throws this rank's own mistake, if there is one: all ranks that
   // make it are to hear of it, however soon the first of them has left because of it.
   Call next_call(const Arguments& arguments) {
@@ -202,15 +243,17 @@ class CallCycle {
     const std::string name = problem.text() + variant;
     const auto found = prepared_.find(name + plan_json);
     if (found != prepared_.end()) return last_ = found->second;
-    if (prepared_.size() >= kMostPrepared) {
+    if (prepared_.size() >= kMostPrepared || prepared_bytes_ >= kMostPreparedBytes) {
       back_end_.await_calls();
       prepared_.clear();
+      prepared_bytes_ = 0;
       last_.reset();
     }
     auto made = std::make_shared<Prepared<B>>(prepare(problem, variant, plan_json));
     prepared_.emplace(name + plan_json, made);
     // A handle's calls give the plan that its making has chosen.
     prepared_.emplace(name + made->plan_json, made);
+    if constexpr (requires { made->ready.bytes(); }) prepared_bytes_ += made->ready.bytes();
     return last_ = made;
   }
 
@@ -218,8 +261,7 @@ class CallCycle {
     const PlanContext context = plan_context(session_);
     Plan plan = back_end_.make_plan(problem, plan_json, context);
     std::string made_json = back_end_.plan_json(plan);
-    const auto agreed = std::make_shared<CallText>(
-        CallText{.op = Op::kName, .parts = back_end_.agreed(problem, plan), .advice = mismatch_advice_of<Op>()});
+    const CallTextRef agreed = make_text(problem, plan);
     typename B::Ready ready = back_end_.make_ready(problem, plan, context);
     return {.problem = problem,
             .variant = variant,
@@ -246,8 +288,9 @@ class CallCycle {
   }
 
   std::map<std::string, std::shared_ptr<Prepared<B>>> prepared_;  // by problem, variant and plan, given and chosen
-  std::shared_ptr<Prepared<B>> last_;                             // of the call before
-  std::set<uint64_t> agreed_;  // hashes of texts that all ranks have agreed on; the op's name is in them
+  int64_t prepared_bytes_ = 0;
+  std::shared_ptr<Prepared<B>> last_;  // of the call before
+  std::set<uint64_t> agreed_;          // hashes of texts that all ranks have agreed on; the op's name is in them
 };
 
 }  // namespace tilewire

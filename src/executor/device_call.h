@@ -84,8 +84,8 @@ class DeviceBackEnd {
     session_.kernel_faults().add_text(prepared.agreed_hash, prepared.agreed);
   }
 
-  CallReport run(Call& call, const Prepared<DeviceBackEnd>& prepared, const Operands& operands, const Arguments&,
-                 const Target& target) const {
+  CallReport run(Call& call, const Prepared<DeviceBackEnd>& prepared, uint64_t, const Operands& operands,
+                 const Arguments&, const Target& target) const {
     call.launch([&] {
       session_.gpu()->before_launch(target.stream);
       launch(prepared, operands, target.stream);

@@ -3,7 +3,9 @@
 // An op is a struct (op_description.h has it as a concept) with the types
 //   Problem      text() says all of it but the op's name
 //   Plan         a PlanOf its Choice; half_bytes: what the call needs of each half
+//                it may have Problem shape() (call_cycle.h: HasShape)
 //   Tables, Schedule, Arguments, Operands
+//                Tables may have int64_t bytes(), which bounds how many are kept
 // and the static members, in the order of their use,
 //   const char* kName
 //   void check(const Arguments&, Session&)                    whatever one rank can find wrong
@@ -23,6 +25,8 @@
 //   const char* exchanged(const Arguments&)                   must have it if make_problem exchanges anything: what it
 //                                                             calls its first exchange in this call, nullptr where it
 //                                                             makes none. Refusals before it travel in it.
+//   void settle(const Arguments&, const Problem&, const Tables&)    makes ready what is this call's own, before anything is
+//                                                             sent; what it throws refuses the call
 //   Kept, CallReport run_row(const Arguments&, Kept&, run)    what its user takes for a call is a row of them, with none
 //                                                             of another thread between: run(arguments) makes one. What
 //                                                             is kept is memory for one row at a time
@@ -75,11 +79,17 @@ class HostBackEnd {
   void load(Prepared<HostBackEnd>&, const Arguments&) const {}
   void note_agreed(Call&, const Prepared<HostBackEnd>&) const {}
 
-  CallReport run(Call& call, const Prepared<HostBackEnd>& prepared, const Operands& operands,
+  void settle(const Arguments& arguments, const Problem& problem,
+              const Prepared<HostBackEnd>& prepared) const requires requires {
+    Op::settle(arguments, problem, prepared.ready);
+  }
+  { Op::settle(arguments, problem, prepared.ready); }
+
+  CallReport run(Call& call, const Prepared<HostBackEnd>& prepared, uint64_t agreed_hash, const Operands& operands,
                  const Arguments& arguments, const Target&) const {
     typename Op::Schedule schedule;
     const auto begin = std::chrono::steady_clock::now();
-    call.run(prepared.agreed_hash, [&](Epoch epoch) {
+    call.run(agreed_hash, [&](Epoch epoch) {
       schedule = Op::make_schedule(prepared.ready, epoch, arguments, session_);
       return Op::program(schedule, prepared.plan, operands, arguments);
     });

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <thread>
+#include <vector>
 
 #include "executor/op_program.h"
 #include "testing/op_test_support.h"
@@ -178,6 +180,35 @@ TEST(OpCalls, AgreedTextsDoNotPileUpAndTheirCallsGoOn) {
     EXPECT_EQ(most, OpCalls<toy::Op>::kMostAgreed);
     EXPECT_EQ(toy.agreed_texts(), 5u);
     for (int64_t size = 0; size < 3; ++size) toy.run({.size = size});
+  });
+  EXPECT_EQ(first_error(outcomes), "");
+}
+
+// Tables of a quarter of what is kept at most.
+struct LargeToy : toy::Op {
+  struct Tables : toy::Tables {
+    explicit Tables(const toy::Tables& tables) : toy::Tables(tables) {}
+    int64_t bytes() const { return OpCalls<LargeToy>::kMostPreparedBytes / 4; }
+  };
+  static Tables make_tables(const Problem& problem, const Plan& plan, const PlanContext& context) {
+    return Tables(toy::Op::make_tables(problem, plan, context));
+  }
+  static Schedule make_schedule(const Tables& tables, Epoch epoch, const Arguments& arguments, Session& session) {
+    return toy::Op::make_schedule(tables, epoch, arguments, session);
+  }
+};
+
+TEST(OpCalls, WhatIsReadyIsKeptUpToSoManyBytes) {
+  const auto outcomes = run_thread_cluster({1, 1}, test_options(), [&](Session& session) {
+    OpCalls<LargeToy> toy(session);
+    std::vector<size_t> names;
+    for (int64_t size = 1; size < 8; ++size) {
+      toy.run({.size = size});
+      toy.run({.size = size});
+      names.push_back(toy.prepared_names());
+    }
+    // Two names each: the fifth one finds no room.
+    EXPECT_EQ(names, (std::vector<size_t>{2, 4, 6, 8, 2, 4, 6}));
   });
   EXPECT_EQ(first_error(outcomes), "");
 }

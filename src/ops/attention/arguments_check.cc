@@ -106,7 +106,8 @@ HostOperands make_operands(const Arguments& args, const Problem& problem, Rank m
           .v = args.v,
           .scale = static_cast<float>(scale),
           .out = results.out,
-          .lse = results.lse};
+          .lse = results.lse,
+          .sums = args.memory->sums.data()};
 }
 
 }  // namespace tilewire::attention

@@ -114,6 +114,18 @@ Problem Op::make_problem(const Arguments& args, Session& session, CountExchange&
   return problem;
 }
 
+void Op::settle(const Arguments& args, const Problem& problem, const Tables& tables) {
+  CallMemory& memory = *args.memory;
+  memory.schedule = problem.is_shape() ? tables.schedule(0) : tables.schedule(problem, memory.sight);
+  memory.sums.resize(static_cast<size_t>(kept_sums(memory.schedule, problem.head_dim)));
+}
+
+Schedule Op::make_schedule(const Tables&, Epoch epoch, const Arguments& args, Session&) {
+  Schedule schedule = args.memory->schedule;
+  schedule.frame.epoch = epoch;
+  return schedule;
+}
+
 HostOperands Op::make_operands(const Arguments& arguments, const Problem& problem, Rank me) {
   return attention::make_operands(arguments, problem, me);
 }

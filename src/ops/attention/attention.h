@@ -20,6 +20,13 @@
 
 namespace tilewire::attention {
 
+// What a communicator keeps for one call at a time.
+struct CallMemory {
+  Schedule schedule;
+  SightTables sight;
+  std::vector<float> sums;  // in step-major order (HostOperands::sums)
+};
+
 struct Arguments {
   HeadsView q;  // [batch, S_r, q heads, head dim]
   HeadsView k;  // [batch, S_kv_r, k heads, head dim]
@@ -45,6 +52,8 @@ struct Arguments {
     MatrixView lse;
   };
   std::function<Results(const Problem&)> make_results{};
+
+  CallMemory* memory = nullptr;  // of a call that has begun (Op::run_row)
 };
 
 // What is particular to this op about a call; the rest is OpCalls' (see executor/op_call.h for the members) and
@@ -60,8 +69,19 @@ struct Op : PlannedOp<PlanChoice, ScheduleTables> {
   static const char* exchanged(const Arguments& arguments);
   static void check(const Arguments& arguments, Session& session);
   static Problem make_problem(const Arguments& arguments, Session& session, CountExchange& counts);
+  // What of the schedule is this call's own, and room for sums.
+  static void settle(const Arguments& arguments, const Problem& problem, const Tables& tables);
   static Operands make_operands(const Arguments& arguments, const Problem& problem, Rank me);
+  static Schedule make_schedule(const Tables& tables, Epoch epoch, const Arguments& arguments, Session& session);
   static CallReport report(const Schedule& schedule);
+
+  using Kept = CallMemory;
+  template <class Run>
+  static CallReport run_row(const Arguments& arguments, Kept& memory, const Run& run) {
+    Arguments call = arguments;
+    call.memory = &memory;
+    return run(call);
+  }
 };
 
 // The calls of one communicator.

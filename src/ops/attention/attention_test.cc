@@ -149,6 +149,36 @@ TEST(Attention, PositionsMayBeGivenInAnyOrder) {
   run_and_check({2, 2}, test_options(), calls);
 }
 
+// Packed sequences are others in each step of a training: planning anew would take longer than the call.
+TEST(Attention, OtherDocumentsAndPositionsTakeNoOtherPlan) {
+  const auto outcomes = run_thread_cluster({2, 2}, test_options(), [&](Session& session) {
+    OpCalls<Op> op(session);
+    Dice dice(7);  // the same on all ranks
+    std::string plan;
+    for (const Placement placement : {Placement::contiguous, Placement::given}) {
+      TestCall one = call({50, 0, 71, 90});
+      one.problem.placement = placement;
+      plan.clear();
+      const size_t names = op.prepared_names(), texts = op.agreed_texts();
+      for (int step = 0; step < 6; ++step) {
+        one.problem.documents = one.problem.kv_documents = random_documents(211, static_cast<size_t>(1 + step), dice);
+        if (step == 3) one.problem.documents = one.problem.kv_documents = {};
+        if (placement == Placement::given) {
+          one.problem.given = one.problem.given_kv = shuffled_positions(one.problem.rows, dice);
+        }
+        CallChecker checker(one, session.rank().value);
+        const CallReport report = op.run(checker.arguments());
+        checker.check();
+        EXPECT_TRUE(plan.empty() || plan == report.plan_json) << plan << "\n" << report.plan_json;
+        plan = report.plan_json;
+        EXPECT_EQ(op.prepared_names(), names + 2) << "the plan that is asked for, and by its own name";
+        EXPECT_EQ(op.agreed_texts(), texts + 1);
+      }
+    }
+  });
+  EXPECT_EQ(first_error(outcomes), "");
+}
+
 TEST(Attention, CountsMayBeExchanged) {
   const auto outcomes = run_thread_cluster({2, 2}, test_options(), [&](Session& session) {
     OpCalls<Op> op(session);

@@ -114,5 +114,23 @@ TEST(AttentionFault, RanksThatPlaceRowsDifferentlyHearOfIt) {
   expect_everywhere(outcomes, ErrorKind::mismatch, {"not the same on all ranks", "contiguous", "zigzag"});
 }
 
+// The shape is known and agreed on; documents are each call's own.
+TEST(AttentionFault, RanksWithOtherDocumentsHearOfBothInAnyCall) {
+  for (const bool is_known_before : {false, true}) {
+    const auto outcomes = run_thread_cluster({2, 2}, quick_options(), [&](Session& session) {
+      OpCalls<Op> op(session);
+      TestCall one = call({8, 8, 8, 8});
+      one.problem.documents = one.problem.kv_documents = {0, 9, 30};
+      CallChecker checker(one, session.rank().value);
+      Arguments args = checker.arguments();
+      if (is_known_before) op.run(args);
+      if (session.rank() == Rank{3}) args.documents = args.kv_documents = {0, 11, 30};
+      op.run(args);
+    });
+    expect_everywhere(outcomes, ErrorKind::mismatch,
+                      {"documents [0, 9, 30]", "documents [0, 11, 30]", "pass the same cu_seqlens="});
+  }
+}
+
 }  // namespace
 }  // namespace tilewire::attention

@@ -35,7 +35,7 @@ void HostAttention::add(HostSums& sums, const HostKeys& block, std::span<const K
   if (!may_meet(rows, bounds)) return;
   const bool is_masked = !all_meet(rows, bounds);
   scores_.resize(static_cast<size_t>(sums.rows * keys));
-  const RowSegment queries{0, sums.queries.data(), sums.head_dim * int64_t{sizeof(float)}};
+  const RowSegment queries{0, queries_.data(), sums.head_dim * int64_t{sizeof(float)}};
   host_gemm_tile({.rows = sums.rows,
                   .cols = keys,
                   .k = sums.head_dim,
@@ -63,8 +63,7 @@ void HostAttention::add(HostSums& sums, const HostKeys& block, std::span<const K
 
 void HostAttention::shift(HostSums& sums, int64_t row, int64_t keys) {
   float* scores = scores_.data() + row * keys;
-  const auto at = static_cast<size_t>(row);
-  float most = sums.most[at];
+  float most = sums.most[row];
   bool has_nan = false;
   for (int64_t k = 0; k < keys; ++k) {
     most = std::max(most, scores[k]);
@@ -77,12 +76,12 @@ void HostAttention::shift(HostSums& sums, int64_t row, int64_t keys) {
     scores[k] = scores[k] == kNoScore ? 0.0F : std::exp(scores[k] - most);
     sum += scores[k];
   }
-  const float factor = sums.most[at] == kNoScore ? 0.0F : std::exp(sums.most[at] - most);
-  sums.sum[at] = sums.sum[at] * factor + sum;
-  sums.most[at] = most;
+  const float factor = sums.most[row] == kNoScore ? 0.0F : std::exp(sums.most[row] - most);
+  sums.sum[row] = sums.sum[row] * factor + sum;
+  sums.most[row] = most;
   // Nothing to shift: a row that does not see the block must keep its bits.
   if (factor == 1.0F) return;
-  float* out = sums.out.data() + row * sums.head_dim;
+  float* out = sums.out + row * sums.head_dim;
   for (int64_t d = 0; d < sums.head_dim; ++d) out[d] *= factor;
 }
 
@@ -121,15 +120,20 @@ void HostAttention::add_values(HostSums& sums, const HostKeys& block, std::span<
   for (size_t i = 0; i < products_.size(); ++i) sums.out[i] += products_[i];
 }
 
-float HostSums::finish_row(int64_t row, Elements out_row) const {
-  const auto at = static_cast<size_t>(row);
-  const bool has_none = most[at] == kNoScore;
-  std::vector<float> result(static_cast<size_t>(head_dim));
+void HostSums::begin() {
+  std::fill_n(out, rows * head_dim, 0.0F);
+  std::fill_n(most, rows, kNoScore);
+  std::fill_n(sum, rows, 0.0F);
+}
+
+float HostSums::finish_row(int64_t row, std::vector<float>& scratch, Elements out_row) const {
+  const bool has_none = most[row] == kNoScore;
+  scratch.resize(static_cast<size_t>(head_dim));
   for (int64_t d = 0; d < head_dim; ++d) {
-    result[static_cast<size_t>(d)] = has_none ? 0.0F : out[static_cast<size_t>(row * head_dim + d)] / sum[at];
+    scratch[static_cast<size_t>(d)] = has_none ? 0.0F : out[row * head_dim + d] / sum[row];
   }
-  from_fp32(result.data(), head_dim, out_row);
-  return has_none ? kNoScore : most[at] + std::log(sum[at]);
+  from_fp32(scratch.data(), head_dim, out_row);
+  return has_none ? kNoScore : most[row] + std::log(sum[row]);
 }
 
 }  // namespace tilewire::attention

@@ -28,20 +28,23 @@ struct HostKeys {
   std::span<const int64_t> positions;
 };
 
-// What there is of a tile between two blocks: kept from one source to the next.
+// What there is of a tile between two blocks: kept from one source to the next, in memory of size() numbers.
 struct HostSums {
   int64_t rows = 0;
   int64_t head_dim = 0;
-  std::vector<float> queries;  // [rows, head_dim]
-  std::vector<float> out;      // [rows, head_dim]
-  std::vector<float> most;     // [rows] -infinity: no key so far
-  std::vector<float> sum;      // [rows]
+  float* out = nullptr;   // [rows, head_dim]
+  float* most = nullptr;  // [rows] -infinity: no key so far
+  float* sum = nullptr;   // [rows]
 
-  // No key so far. query(row) gives the elements of a row.
-  template <class Query>
-  void begin(int64_t row_count, int64_t dim, const Query& query);
-  // Row `row` of the result, and the logarithm of its sum: zeros and -infinity where it has seen no key.
-  float finish_row(int64_t row, Elements out_row) const;
+  HostSums(int64_t row_count, int64_t dim, float* memory)
+      : rows(row_count), head_dim(dim), out(memory), most(memory + rows * dim), sum(most + rows) {}
+  static int64_t size(int64_t rows, int64_t head_dim) { return rows * (head_dim + 2); }
+
+  // No key so far.
+  void begin();
+  // Row `row` of the result, and the logarithm of its sum: zeros and -infinity where it has seen no key. `scratch` is
+  // used.
+  float finish_row(int64_t row, std::vector<float>& scratch, Elements out_row) const;
 };
 
 // The working memory of one thread.
@@ -49,6 +52,12 @@ class HostAttention {
  public:
   explicit HostAttention(HostGemmVariant variant) : gemm_(variant) {}
 
+  // The queries of the tile whose blocks are added next: query(row) gives the elements of a row.
+  template <class Query>
+  void set_queries(int64_t rows, int64_t head_dim, const Query& query) {
+    queries_.resize(static_cast<size_t>(rows * head_dim));
+    for (int64_t r = 0; r < rows; ++r) to_fp32(query(r), head_dim, queries_.data() + r * head_dim);
+  }
   // Adds a block of at most kKeyBlock keys. spans[row] says which positions a row sees.
   void add(HostSums& sums, const HostKeys& block, std::span<const KeySpan> spans, float scale);
 
@@ -57,19 +66,9 @@ class HostAttention {
   void add_values(HostSums& sums, const HostKeys& block, std::span<const KeySpan> spans, bool is_masked);
 
   HostGemmScratch gemm_;
+  std::vector<float> queries_;   // [rows, head_dim]
   std::vector<float> scores_;    // [rows, keys], then exp(score - m)
   std::vector<float> products_;  // [rows, head_dim]
 };
-
-template <class Query>
-void HostSums::begin(int64_t row_count, int64_t dim, const Query& query) {
-  rows = row_count;
-  head_dim = dim;
-  queries.resize(static_cast<size_t>(rows * head_dim));
-  for (int64_t r = 0; r < rows; ++r) to_fp32(query(r), head_dim, queries.data() + r * head_dim);
-  out.assign(static_cast<size_t>(rows * head_dim), 0.0F);
-  most.assign(static_cast<size_t>(rows), -std::numeric_limits<float>::infinity());
-  sum.assign(static_cast<size_t>(rows), 0.0F);
-}
 
 }  // namespace tilewire::attention

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
+#include <vector>
 
+#include "base/bytes.h"
 #include "executor/matrix_copy.h"
 #include "executor/op_program.h"
 #include "ops/attention/host_attention.h"
@@ -67,14 +68,11 @@ class RoleWorker {
       (*x_.stand_in)(w);
       return event;
     }
-    // Sums of items that are not at their end: of one, or in step-major order of all.
-    HostSums& sums = sums_[w.item];
-    if (w.is_first) begin(w, sums);
+    HostSums sums = sums_of(w);
+    if (w.is_first) sums.begin();
+    if (w.is_first || x_.schedule->is_step_major) set_queries(w);
     for (int32_t i = 0; i < w.blocks.count; ++i) add_block(w, Chunk{w.blocks.first + i}, sums);
-    if (w.is_last) {
-      finish(w, sums);
-      sums_.erase(w.item);
-    }
+    if (w.is_last) finish(w, sums);
     return event;
   }
   TraceEvent operator()(const ReleaseWork&) { return {}; }
@@ -85,12 +83,19 @@ class RoleWorker {
     if (!attention_) attention_.emplace(hands_.context().session().gemm_variant());
     return *attention_;
   }
-  void begin(const ItemWork& w, HostSums& sums) {
+  // In step-major order a worker comes back to an item when it has done others.
+  HostSums sums_of(const ItemWork& w) {
     const Schedule& s = *x_.schedule;
+    const int64_t head_dim = x_.operands->q.dim, size = HostSums::size(s.tile_rows, head_dim);
+    if (!s.is_step_major) own_sums_.resize(static_cast<size_t>(size));
+    float* memory = s.is_step_major ? x_.operands->sums + w.item * size : own_sums_.data();
+    return {s.tile_range(w.tile).rows(), head_dim, memory};
+  }
+  void set_queries(const ItemWork& w) {
     const HeadsView& q = x_.operands->q;
     const MatrixView head = head_of(q, x_.batch_of(w.pair), x_.q_head_of(w));
-    const RowRange rows = s.tile_range(w.tile);
-    sums.begin(rows.rows(), q.dim, [&](int64_t row) {
+    const RowRange rows = x_.schedule->tile_range(w.tile);
+    attention().set_queries(rows.rows(), q.dim, [&](int64_t row) {
       return ConstElements{element_at(head, rows.begin + row, 0), q.dtype, q.dim_stride};
     });
   }
@@ -118,8 +123,8 @@ class RoleWorker {
     const int64_t batch = x_.batch_of(w.pair), head = x_.q_head_of(w), dim = x_.operands->q.dim;
     const MatrixView &out = x_.operands->out, &lse = x_.operands->lse;
     for (int64_t row = 0; row < rows.rows(); ++row) {
-      const float log_sum =
-          sums.finish_row(row, {element_at(out, batch * s.rows + rows.begin + row, head * dim), out.dtype, 1});
+      const float log_sum = sums.finish_row(
+          row, scratch_, {element_at(out, batch * s.rows + rows.begin + row, head * dim), out.dtype, 1});
       std::memcpy(element_at(lse, batch * x_.operands->q.heads + head, rows.begin + row), &log_sum, sizeof(log_sum));
     }
   }
@@ -127,7 +132,8 @@ class RoleWorker {
   RoleHands hands_;
   Execution x_;
   std::optional<HostAttention> attention_;
-  std::map<int64_t, HostSums> sums_;
+  std::vector<float> own_sums_;  // of the item at hand
+  std::vector<float> scratch_;
 };
 
 }  // namespace
@@ -141,6 +147,12 @@ MatrixView head_of(const HeadsView& t, int64_t batch, int64_t head) {
           .row_stride = t.row_stride,
           .col_stride = t.dim_stride,
           .dtype = t.dtype};
+}
+
+int64_t kept_sums(const Schedule& s, int64_t head_dim) {
+  if (!s.is_step_major) return 0;
+  const int64_t items = int64_t{s.pairs} * s.heads * s.tiles;
+  return checked_mul(items, HostSums::size(s.tile_rows, head_dim));
 }
 
 Call::Program host_program(const Schedule& schedule, Cursors cursors, const HostOperands& operands,

@@ -19,11 +19,15 @@ MatrixView head_of(const HeadsView& t, int64_t batch, int64_t head);
 struct HostOperands {
   HeadsView q, k, v;
   float scale = 1;
-  MatrixView out;  // [batch * own rows, q heads * head dim], columns contiguous
-  MatrixView lse;  // [batch * q heads, own rows], likewise
+  MatrixView out;         // [batch * own rows, q heads * head dim], columns contiguous
+  MatrixView lse;         // [batch * q heads, own rows], likewise
+  float* sums = nullptr;  // kept_sums() of the schedule
 
   std::vector<MatrixView> written() const { return {out, lse}; }
 };
+
+// How many numbers there have to be room for: in step-major order what there is of each item between two sources.
+int64_t kept_sums(const Schedule& schedule, int64_t head_dim);
 
 // Stands in for the arithmetic where a test or a benchmark wants to rule the time of an item.
 using ItemStandIn = std::function<void(const ItemWork&)>;

@@ -180,6 +180,23 @@ TEST(Problem, WhatCannotBeIsNamedWithTheRule) {
   });
 }
 
+// Plans and tables are kept by it.
+TEST(Problem, AShapeHasNeitherPositionsNorDocuments) {
+  Problem a = good(), b = good();
+  a.placement = b.placement = Placement::given;
+  a.given = a.given_kv = contiguous_positions(a.rows);
+  b.given = b.given_kv = {{{20, 10}}, {{0, 20}}};
+  b.documents = b.kv_documents = {0, 7, 30};
+  EXPECT_FALSE(a.is_shape());
+  EXPECT_EQ(a.shape(), b.shape());
+  EXPECT_TRUE(a.shape().is_shape());
+  EXPECT_EQ(error_of([&] { a.shape().validate(); }), "") << "positions are each call's own";
+  EXPECT_EQ(a.priced(), b.priced());
+  a.is_causal = b.is_causal = true;
+  EXPECT_NE(a.shape(), good().shape());
+  EXPECT_FALSE(a.priced().is_causal) << "any row may see any key";
+}
+
 // Otherwise ranks that disagree would run.
 TEST(Problem, WhateverRanksMustAgreeOnIsInTheAgreedText) {
   const CallParts text = good().agreed();

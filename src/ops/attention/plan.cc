@@ -24,15 +24,23 @@ constexpr int32_t kPricedWorkers = 8;
 // in proportion: planning is to take less than the call.
 constexpr int64_t kWalkedItems = 512, kWalkedPieces = 200'000;
 
+// What the planner refers to. Whatever is wrong with all of the problem is found here.
+struct PricedProblem {
+  Problem priced;
+  explicit PricedProblem(const Problem& problem) : priced((problem.validate(), problem.priced())) {}
+  PricedProblem(const PricedProblem&) = delete;
+  PricedProblem& operator=(const PricedProblem&) = delete;
+};
+
 }  // namespace
 
 // See planning/planner.h.
-class Planner : public PlannerOf<PlanChoice> {
+class Planner : PricedProblem, public PlannerOf<PlanChoice> {
  public:
   static constexpr const char* kName = kCallName;
   static constexpr const char* kSharedCost = "with 8 workers a rank";
 
-  Planner(const Problem& problem, const PlanContext& context) : PlannerOf(problem, context) {
+  Planner(const Problem& problem, const PlanContext& context) : PricedProblem(problem), PlannerOf(priced, context) {
     check_one_count_a_rank(kName, p_.rows.size(), x_);
     check_one_count_a_rank(kName, p_.kv_rows.size(), x_);
   }

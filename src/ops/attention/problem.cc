@@ -111,6 +111,21 @@ int64_t Problem::result_bytes(Rank of) const {
   return batch * rows[static_cast<size_t>(of.value)] * q_heads * row_bytes;
 }
 
+Problem Problem::shape() const {
+  Problem p = *this;
+  p.given = p.given_kv = {};
+  p.documents = p.kv_documents = {};
+  return p;
+}
+
+Problem Problem::priced() const {
+  Problem p = shape();
+  if (placement != Placement::given) return p;
+  p.placement = Placement::contiguous;
+  p.is_causal = false;
+  return p;
+}
+
 std::vector<Positions> Problem::positions() const {
   if (placement == Placement::given) return given;
   return placement == Placement::contiguous ? contiguous_positions(rows)
@@ -145,8 +160,10 @@ void Problem::validate() const {
   check_counts("rows", rows);
   check_counts("kv_rows", kv_rows);
   check_heads(*this);
-  check_placement("rows", rows, placement, given);
-  check_placement("kv_rows", kv_rows, placement, given_kv);
+  if (knows_positions()) {
+    check_placement("rows", rows, placement, given);
+    check_placement("kv_rows", kv_rows, placement, given_kv);
+  }
   validate_documents();
   if (placement != Placement::given) {
     check_end(documents, total_rows());
@@ -160,7 +177,8 @@ void Problem::validate() const {
 CallParts Problem::agreed() const {
   const char* same_positions = "pass the same positions= on all ranks";
   std::string where = to_string(placement);
-  if (placement == Placement::given) where += fmt::format(" {:016x}/{:016x}", hash_of(given), hash_of(given_kv));
+  if (placement == Placement::given && knows_positions())
+    where += fmt::format(" {:016x}/{:016x}", hash_of(given), hash_of(given_kv));
   CallParts parts{
       {rows_text(rows)},
       {"keys: " + rows_text(kv_rows), "pass kv_rows= with the counts of all ranks, or kv_rows=\"exchange\""},

@@ -41,6 +41,13 @@ struct Problem {
   // This rank's own:
   DataType out_dtype = DataType::bf16;
 
+  // What plans, layouts and the tables that are kept depend on: not the positions that are given and not the documents,
+  // which are others in each step of a training.
+  Problem shape() const;
+  bool is_shape() const { return given.empty() && given_kv.empty() && documents.empty() && kv_documents.empty(); }
+  // The problem that a plan of the shape is priced for. Given positions may be any: all rows see all keys.
+  Problem priced() const;
+
   int64_t total_rows() const;
   int64_t total_kv_rows() const;
   int64_t pairs() const { return batch * kv_heads; }  // of a batch entry and a head of k and v
@@ -52,8 +59,9 @@ struct Problem {
   std::vector<Positions> positions() const;
   std::vector<Positions> kv_positions() const;
   MaskRule mask() const;
+  bool knows_positions() const { return placement != Placement::given || !given.empty() || !given_kv.empty(); }
 
-  // Throws Error(invalid_argument) that names what is wrong. Looks at no other rank.
+  // Throws Error(invalid_argument) that names what is wrong. Looks at no other rank. Of a shape positions may be missing.
   void validate() const;
   // The part of it that needs no rows of other ranks.
   void validate_documents() const;

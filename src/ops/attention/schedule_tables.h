@@ -2,10 +2,10 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "ops/attention/problem.h"
 #include "ops/attention/schedule.h"
+#include "ops/attention/sight_tables.h"
 #include "planning/plan_parts.h"
 #include "schedule/chunk_tables.h"
 
@@ -29,27 +29,16 @@ class ScheduleTables {
  public:
   // Of a choice that check_choice() has passed.
   ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context);
-  // The schedule of call `epoch`.
+  // The schedule of call `epoch`, where the problem knows all positions.
   Schedule schedule(Epoch epoch) const;
-
-  // What each own query sees, and where each key of all ranks is.
-  const std::vector<KeySpan>& query_spans() const { return query_spans_; }
-  const std::vector<int64_t>& key_positions() const { return key_positions_; }
+  // That of a call with the same shape, whose positions and documents are its own. Points into `sight` too.
+  Schedule schedule(const Problem& problem, SightTables& sight) const;
+  const SightTables& sight() const { return sight_; }
+  int64_t bytes() const { return sight_.bytes(); }
 
  private:
-  void set_keys(const Problem& problem);
-  void set_queries(const Problem& problem, int32_t tile_rows);
-  void set_wanted(const Problem& problem);
-  void set_tiles();
-
   ChunkTables blocks_;
-  std::vector<KeySpan> query_spans_;
-  std::vector<int64_t> key_positions_;
-  std::vector<uint8_t> wanted_;
-  std::vector<SpanBounds> tile_spans_;
-  std::vector<KeyBounds> block_keys_;
-  std::vector<BlockRange> tile_blocks_;
-  std::vector<int32_t> tile_order_;
+  SightTables sight_;
   Schedule schedule_;
 };
 

@@ -117,12 +117,12 @@ TEST(AttentionSchedule, EachQueryMeetsEachKeyThatItSeesOnce) {
         for (int32_t tile = 0; s.items() > 0 && tile < s.tiles; ++tile) {
           const RowRange rows = s.tile_range(tile);
           for (int64_t row = rows.begin; row < rows.end; ++row) {
-            const KeySpan span = tables.query_spans()[static_cast<size_t>(row)];
+            const KeySpan span = tables.sight().query_spans()[static_cast<size_t>(row)];
             for (int32_t g = 0; g < s.blocks.total_chunks(); ++g) {
               const RowRange keys = s.blocks.rows(s.blocks.at(g));
               bool sees = false;
               for (int64_t k = keys.begin; k < keys.end; ++k) {
-                sees = sees || span.holds(tables.key_positions()[static_cast<size_t>(k)]);
+                sees = sees || span.holds(tables.sight().key_positions()[static_cast<size_t>(k)]);
               }
               const int times = met.count({tile, g}) == 0 ? 0 : met.at({tile, g});
               ASSERT_LE(times, 1);
