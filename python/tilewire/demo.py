@@ -62,7 +62,7 @@ def all_work(world_size: int, with_encoder: bool, tell: Callable[[int, int, str]
 
 def gpu_work(world_size: int, with_encoder: bool, tell: Callable[[int, int, str], None]) -> Work:
     """The cases that GPU ranks can run, and the encoder where they can run all operations that it uses."""
-    cases = [case for case in (*real_cases(world_size), *odd_cases(world_size)) if getattr(case, "on_gpu", False)]
+    cases = [case for case in (*real_cases(world_size), *odd_cases(world_size)) if case.on_gpu]
     can_encode = {case.op for case in cases}.issuperset(OPS_USED)
     return Work(cases, load_model() if with_encoder and can_encode else None, tell)
 

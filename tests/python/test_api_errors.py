@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,34 @@ from tilewire.cli import app
 HERE = Path(__file__).resolve().parent
 # A call that fails must do so within seconds, on slow and busy machines too.
 SOON_S = 15
+
+
+def leftovers() -> set[str]:
+    """What this library could leave behind."""
+    shm = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}
+    return shm | {f"/tmp/{name}" for name in os.listdir("/tmp") if "tilewire" in name.lower()}
+
+
+def processes_of(folder: Path) -> list[str]:
+    """The commands, of those that run, that name the folder: each rank of a test's does."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return [command for command in found if f"{folder} " in command]
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path) -> Iterator[None]:
+    """No file and no process, whatever a test did to its ranks."""
+    before = leftovers()
+    yield
+    end = time.monotonic() + SOON_S
+    while processes_of(tmp_path) and time.monotonic() < end:
+        time.sleep(0.05)  # whose launcher was killed end by the kernel's hand
+    assert processes_of(tmp_path) == []
+    assert leftovers() <= before
+
 
 # name of the refused call: (exception, pieces of its text)
 REFUSALS: dict[str, tuple[str, list[str]]] = {
@@ -135,12 +165,6 @@ def test_disagreement_names_both_values_on_all_ranks(tmp_path: Path) -> None:
             assert got["later"], f"rank {rank}, {name}: a later call went through: {got}"
 
 
-def leftovers() -> set[str]:
-    """What this library could leave behind."""
-    shm = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm")}
-    return shm | {f"/tmp/{name}" for name in os.listdir("/tmp") if "tilewire" in name.lower()}
-
-
 def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -151,7 +175,6 @@ def is_running(pid: int) -> bool:
 
 @pytest.mark.parametrize("victim", ["0", "2"])
 def test_killed_rank_is_named_and_leaves_nothing(victim: str, tmp_path: Path) -> None:
-    before = leftovers()
     done = run_ranks("endless_calls", tmp_path, "2,1", (str(tmp_path), victim, "kill"))
     assert done.code == 128 + signal.SIGKILL, done.output
     for rank, found in enumerate(done.results):
@@ -162,7 +185,6 @@ def test_killed_rank_is_named_and_leaves_nothing(victim: str, tmp_path: Path) ->
         assert found["next"] == "PeerLost" and found["close"] < SOON_S and found["seconds"] < SOON_S
     pids = [int((tmp_path / f"pid{rank}").read_text()) for rank in range(3)]
     assert not any(map(is_running, pids))
-    assert leftovers() <= before
 
 
 @pytest.mark.parametrize("how", ["exception", "exit", "close"])

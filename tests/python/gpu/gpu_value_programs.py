@@ -181,7 +181,7 @@ def odd_shapes() -> dict[str, str]:
     """The cases of all operations that GPU ranks can run: "" or the message of what went wrong."""
     with tw.init() as comm:
         machine = GpuMachine(comm)
-        results = [run_case(case, machine) for case in odd_cases(comm.world_size) if getattr(case, "on_gpu", False)]
+        results = [run_case(case, machine) for case in odd_cases(comm.world_size) if case.on_gpu]
     return {f"{result.op}: {result.name}": "" if result.ok else result.message for result in results}
 
 
