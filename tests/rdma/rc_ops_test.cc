@@ -14,6 +14,7 @@
 #include "memory/forked_child.h"
 #include "op_random_calls.h"
 #include "ops/op_list.h"
+#include "schedule/wire.h"
 #include "testing/network_op_cases.h"
 
 namespace tilewire {
@@ -37,9 +38,13 @@ class OpsOverRc : public ::testing::Test {};
 TYPED_TEST_SUITE(OpsOverRc, TestTypes<Ops>::Types, OpName);
 
 TYPED_TEST(OpsOverRc, EveryElementIsRightHoweverChunksAreAnnounced) {
-  for (const char* signal : {"immediate", "ordered", "completion"}) {
+  // Calls that begin at the edge of what an immediate has of an epoch, or half of a word.
+  for (const auto& [signal, first] :
+       {std::pair{"immediate", (int64_t{1} << kImmediateEpochBits) - 2}, std::pair{"ordered", (int64_t{1} << 32) - 2},
+        std::pair{"completion", (int64_t{1} << 32) - 2}}) {
     Options options = rc_test_options();
     options.rc_signal = signal;
+    options.first_epoch = first;
     EXPECT_EQ(first_error(run_calls_of_all_sizes<TypeParam>(options, use_device_of_node)), "") << signal;
   }
 }
@@ -49,6 +54,7 @@ TYPED_TEST(OpsOverRc, EveryElementIsRightWithShortQueuesAndLostPackets) {
   options.rc_send_entries = options.rc_receive_entries = 16;
   options.rc_channels = 2;
   options.ring_entries = 16;
+  options.first_epoch = (int64_t{1} << (kImmediateEpochBits - 1)) - 2;  // where half its range is passed
   const WireFault fault("loss 1%");
   EXPECT_EQ(first_error(run_calls_of_all_sizes<TypeParam>(options, use_device_of_node)), "");
 }

@@ -20,6 +20,8 @@ struct RcQueueEnd {
   uint32_t number = 0;     // of the queue pair
   uint32_t first_psn = 0;  // of the packets that it sends
   uint64_t scratch = 0;    // address of its RcQueueScratch
+
+  friend bool operator==(const RcQueueEnd&, const RcQueueEnd&) = default;
 };
 
 struct RcAddress {
@@ -39,6 +41,8 @@ struct RcAddress {
   Bytes pack() const;
   // Throws Error(mismatch) for what is no address of this transport.
   static RcAddress unpack(Rank from, std::span<const std::byte> bytes);
+
+  friend bool operator==(const RcAddress&, const RcAddress&) = default;
 };
 
 }  // namespace tilewire

@@ -67,7 +67,7 @@ void RcQueue::make_queue_pair() {
                 .max_recv_sge = 1,
                 .max_inline_data = inline_bytes};
     qp_ = Qp(*setup_.verbs, setup_.verbs->create_qp(setup_.pd, &attr));
-    if (qp_) break;
+    if (qp_ || setup_.options->inline_bytes == 0) break;
   }
   if (!qp_) {
     throw Error(ErrorKind::resource,

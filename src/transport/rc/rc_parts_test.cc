@@ -94,26 +94,35 @@ TEST(KeyTable, ReadersNeverMissWhatWasThereWhileMoreComes) {
 }
 
 TEST(RcAddress, ComesBackAsItWasAndNothingElseIsOne) {
-  RcAddress address{.signal = RcSignal::completion,
-                    .channels = 3,
-                    .link_layer = abi::kLinkInfiniband,
-                    .mtu = abi::kMtu2048,
-                    .lid = 0xffff,
-                    .gid = kIpv4,
-                    .port = "mlx5_0:1",
-                    .arena = UINT64_MAX,
-                    .keys = {{1, UINT64_MAX, UINT32_MAX}},
-                    .scratch_key = 9,
-                    .receive_entries = 16,
-                    .queues = {{Rank{5}, 2, 0xffffff, 0xfffffe, 77}}};
-  const Bytes bytes = address.pack();
-  EXPECT_EQ(RcAddress::unpack(Rank{0}, bytes).pack(), bytes);
+  for (const uint64_t value : {uint64_t{0}, uint64_t{1}, UINT64_MAX}) {
+    const auto narrow = static_cast<uint32_t>(value);
+    const auto positive = static_cast<int32_t>(narrow >> 1);
+    const RcAddress address{
+        .signal = value == 0 ? RcSignal::immediate : RcSignal::completion,
+        .channels = positive,
+        .link_layer = static_cast<abi::LinkLayer>(static_cast<uint8_t>(value)),
+        .mtu = value == 0 ? abi::kMtu256 : abi::kMtu4096,
+        .lid = static_cast<uint16_t>(value),
+        .gid = value == 0 ? kEmpty : kIpv4,
+        .port = value == 0 ? "" : "mlx5_0:1",
+        .arena = value,
+        .keys = {{value, value, narrow}},
+        .scratch_key = narrow,
+        .receive_entries = narrow,
+        .queues = std::vector<RcQueueEnd>(value == 0 ? 0 : 16, {Rank{positive}, positive, narrow, narrow, value})};
+    const Bytes bytes = address.pack();
+    EXPECT_TRUE(RcAddress::unpack(Rank{0}, bytes) == address) << value;
+    EXPECT_TRUE(unpack_keys(pack_keys(address.keys)) == address.keys) << value;
+    for (size_t length = 0; length < bytes.size(); ++length) {
+      EXPECT_THROW(RcAddress::unpack(Rank{0}, std::span(bytes).first(length)), Error) << length << " bytes";
+    }
+    Bytes longer = bytes;
+    longer.push_back(std::byte{0});
+    EXPECT_THROW(RcAddress::unpack(Rank{0}, longer), Error);
+  }
   const Error other = error_of([] { RcAddress::unpack(Rank{4}, Bytes(40, std::byte{1})); });
   EXPECT_EQ(other.kind(), ErrorKind::mismatch);
   EXPECT_SAYS(other, "peer = 4");
-  for (size_t length = 0; length < bytes.size(); ++length) {
-    EXPECT_THROW(RcAddress::unpack(Rank{0}, std::span(bytes).first(length)), Error) << length << " bytes";
-  }
 }
 
 TEST(VerbsTable, SaysWhichLibraryIsNotThereAndWhichFunctionIsMissing) {

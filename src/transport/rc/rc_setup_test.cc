@@ -4,8 +4,11 @@
 #include <gtest/gtest.h>
 #include <tilewire/error.h>
 
-#include "transport/error_text.h"
+#include <map>
+
 #include "base/log.h"
+#include "transport/error_text.h"
+#include "transport/rc/address.h"
 #include "transport/rc/queue.h"
 #include "transport/rc/rc_fixture.h"
 
@@ -174,26 +177,35 @@ TEST_F(RcSetup, WhatASessionTakesOfADeviceIsCountedForAllRanksOnIt) {
   }
 }
 
-TEST_F(RcSetup, NothingIsLeftWhenAnyStepOfTheCreationFails) {
-  for (const char* call : {"alloc_pd", "create_cq", "reg_mr", "create_qp", "post_recv", "modify_qp"}) {
-    for (int number = 0; number < 6; ++number) {
+// With 2 peers and 2 channels, of which each queue pair is brought to three states, and 5 ranges beside the transport's own.
+TEST_F(RcSetup, NothingIsLeftWhicheverStepOfTheCreationFails) {
+  options_.inline_bytes = 0;  // else a refused queue pair is asked for again without
+  options_.channels = 2;
+  constexpr uint64_t kRanges = 5;
+  const std::map<std::string, int> calls{{"alloc_pd", 1},  {"create_cq", 1}, {"reg_mr", 1 + kRanges},
+                                         {"create_qp", 4}, {"post_recv", 4}, {"modify_qp", 12}};
+  for (const auto& [call, count] : calls) {
+    for (int number = 0; number <= count; ++number) {
       FakeDevice fresh;
       fresh.ports = device_.ports;
       fresh.refusals = {{call, number}};
-      options_.inline_bytes = 0;  // else a refused queue pair is asked for again without
-      options_.channels = 2;
-      TransportContext context{.rank = Rank{0},
-                               .ranks = 3,
-                               .peers = {Rank{1}, Rank{2}},
-                               .arena = arena_.data(),
-                               .arena_bytes = arena_.size()};
       const Verbs verbs = fresh.table();
+      const TransportContext context{.rank = Rank{0},
+                                     .ranks = 3,
+                                     .peers = {Rank{1}, Rank{2}},
+                                     .arena = arena_.data(),
+                                     .arena_bytes = arena_.size()};
       const Error error = error_of([&] {
         const auto transport = make_one(context, options_, verbs);
-        for (uint64_t i = 0; i < 5; ++i) transport->register_arena(i * kPage, kPage);
-        std::vector<Bytes> addresses{{}, address_of(Rank{1}).pack(), address_of(Rank{2}).pack()};
+        for (uint64_t i = 0; i < kRanges; ++i) transport->register_arena(i * kPage, kPage);
+        const std::vector<Bytes> addresses{{}, address_of(Rank{1}).pack(), address_of(Rank{2}).pack()};
         transport->connect(addresses, milliseconds(1));
+        EXPECT_EQ(fresh.held, 1 + 1 + 1 + 6 + 4) << "device, domain, completion queue, ranges, queue pairs";
+        throw Error(ErrorKind::closed, {.what = "all went well"});
       });
+      const bool is_refused = error.kind() == ErrorKind::resource || error.kind() == ErrorKind::unavailable;
+      EXPECT_EQ(is_refused, number < count) << call << " number " << number << ": " << error.what();
+      EXPECT_EQ(error.kind() == ErrorKind::closed, number == count) << call << " number " << number;
       EXPECT_EQ(fresh.held, 0) << call << " number " << number << ": " << error.what();
     }
   }

@@ -27,6 +27,8 @@ struct SrdAddress {
   Bytes pack() const;
   // Throws Error(mismatch) for what is no address of this transport.
   static SrdAddress unpack(Rank from, std::span<const std::byte> bytes);
+
+  friend bool operator==(const SrdAddress&, const SrdAddress&) = default;
 };
 
 // The immediate of a report: how many immediates have been taken from a channel since the last one. Reports may pass

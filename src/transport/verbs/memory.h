@@ -20,6 +20,8 @@ struct MemoryKey {
   uint64_t begin = 0;
   uint64_t end = 0;
   uint32_t key = 0;
+
+  friend bool operator==(const MemoryKey&, const MemoryKey&) = default;
 };
 
 void write_keys(ByteWriter& writer, const std::vector<MemoryKey>& keys);
