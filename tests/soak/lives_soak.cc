@@ -11,6 +11,7 @@
 #include "memory/forked_child.h"
 #include "ops/op_list.h"
 #include "soak/process_state.h"
+#include "soak/soak_networks.h"
 #include "soak/soak_run.h"
 #include "testing/op_test_support.h"
 #include "transport/bootstrap/bootstrap_fixture.h"
@@ -18,18 +19,19 @@
 namespace tilewire {
 namespace {
 
-int lives() { return soak_run().is_long ? 500 : 8; }
+int lives() { return soak_run().is_long ? static_cast<int>(soak_run().of_that_many(500)) : 6; }
 // Heaps and stack caches have come to their size by then.
-int lives_before_measuring() { return soak_run().is_long ? 20 : 3; }
+int lives_before_measuring() { return soak_run().is_long ? 20 : 5; }
 
 constexpr int32_t kRanks = 4;
 const std::vector<int32_t> kLayout = {2, 2};
 
+// Each life over another network.
 Options options_of(int life) {
-  Options options = test_options();
-  options.emulated_personality = life % 2 == 0 ? "rc" : "srd";
-  return options;
+  const std::vector<Options> networks = soak_networks();
+  return networks[static_cast<size_t>(life) % networks.size()];
 }
+void use_own_device(Rank rank, Options& options) { use_device_of_node(node_of(kLayout, rank.value), options); }
 
 // Throws when a result is wrong, also in a process without the test's reporting.
 template <class Op>
@@ -53,8 +55,9 @@ void use_all(OpTypes<Op...>, Session& session, int life) {
 void use(Session& session, int life) { use_all(Ops{}, session, life); }
 
 void live_on_threads(int life) {
-  const auto outcomes = run_thread_cluster(kLayout, options_of(life), [&](Session& session) { use(session, life); });
-  ASSERT_EQ(first_error(outcomes), "") << "life " << life;
+  const auto outcomes = run_thread_cluster(
+      kLayout, options_of(life), [&](Session& session) { use(session, life); }, use_own_device);
+  ASSERT_EQ(first_error(outcomes), "") << "life " << life << " over " << network_text(options_of(life));
 }
 
 TEST(LivesSoak, ThreadRanksLeaveNothingBehind) {
@@ -73,6 +76,7 @@ void live_as_process(int32_t rank, const std::string& address, int life) {
   setup.options.layout = "2,2";
   setup.options.rendezvous = address;
   setup.options.secret = "a secret of this soak";
+  use_own_device(Rank{rank}, setup.options);
   const std::unique_ptr<Session> session = Session::create(setup);
   use(*session, life);
   session->close();

@@ -13,6 +13,7 @@
 
 #include "fake_verbs/control.h"
 #include "ops/op_list.h"
+#include "soak/soak_networks.h"
 #include "soak/soak_run.h"
 #include "testing/op_test_support.h"
 #include "testing/simulation_test_support.h"
@@ -23,7 +24,8 @@ namespace {
 constexpr int kPool = 48;  // different calls
 // Ten thousand a minute, and as many at least.
 int64_t calls() {
-  return soak_run().is_long ? static_cast<int64_t>(1e4 * std::max(soak_run().minutes.count(), 1.0)) : 500;
+  return soak_run().of_that_many(
+      soak_run().is_long ? static_cast<int64_t>(1e4 * std::max(soak_run().minutes.count(), 1.0)) : 500);
 }
 
 // One call on one rank, which keeps its data.
@@ -83,7 +85,7 @@ void run_pool(Options options) {
   options.deadline_s = 120;
   options.ring_entries = 64;
   int64_t others = 0;
-  const auto outcomes = run_thread_cluster(layout, options, [&](Session& session) {
+  const auto body = [&](Session& session) {
     Dice dice(soak_run().seed);  // the same on all ranks
     OpObjects<Ops> ops(session);
     std::vector<std::unique_ptr<PooledCall>> pool;
@@ -94,14 +96,17 @@ void run_pool(Options options) {
       pool[which]->run(ops, is_other_plan);
       if (session.rank() == Rank{0}) others += is_other_plan;
     }
-  });
+  };
+  const auto outcomes = run_thread_cluster(
+      layout, options, body, [&](Rank rank, Options& own) { use_device_of_node(node_of(layout, rank.value), own); });
   EXPECT_EQ(first_error(outcomes), "");
   EXPECT_GT(others, calls() / 4);
   std::printf("%lld calls of %d kinds over %s, --seed=%llu\n", static_cast<long long>(calls()), kPool,
-              options.transport.c_str(), static_cast<unsigned long long>(soak_run().seed));
+              network_text(options).c_str(), static_cast<unsigned long long>(soak_run().seed));
 }
 
 TEST(OneCommunicatorSoak, CallsOfAllOpsFusedAndNotAreBitwiseEqualEachTime) {
+  if (soak_run().is_rdma) return run_pool(soak_networks()[0]);
   Options options = test_options();
   options.transport = "emulated";
   options.emulated_personality = "srd";
@@ -110,6 +115,7 @@ TEST(OneCommunicatorSoak, CallsOfAllOpsFusedAndNotAreBitwiseEqualEachTime) {
 
 // Over devices that send packets and completions in any order, with now and then a full queue.
 TEST(OneCommunicatorSoak, CallsOverSrdAreToo) {
+  if (soak_run().is_rdma) GTEST_SKIP() << "this run is over rc";
   Options options = test_options();
   options.transport = "srd";
   options.verbs_library = options.efa_library = FakeVerbs::library();

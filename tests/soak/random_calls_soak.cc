@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ops/op_list.h"
+#include "soak/soak_networks.h"
 #include "soak/soak_run.h"
 #include "testing/op_test_support.h"
 #include "testing/simulation_test_support.h"
@@ -46,24 +47,26 @@ class Scene {
   }
 
   void run() const {
-    const auto outcomes = run_thread_cluster(layout_, options_, [this](Session& session) {
-      OpObjects<Ops> ops(session);
-      for (const SceneCall& call : calls_) call(ops, session.rank());
-    });
+    const auto outcomes = run_thread_cluster(
+        layout_, options_,
+        [this](Session& session) {
+          OpObjects<Ops> ops(session);
+          for (const SceneCall& call : calls_) call(ops, session.rank());
+        },
+        [this](Rank rank, Options& own) { use_device_of_node(node_of(layout_, rank.value), own); });
     EXPECT_EQ(first_error(outcomes), "");
   }
   int64_t calls() const { return static_cast<int64_t>(calls_.size()); }
   std::string text() const {
-    return testing::PrintToString(layout_) + " " + options_.emulated_personality + " arrivals " + options_.arrivals;
+    return testing::PrintToString(layout_) + " " + network_text(options_) + " arrivals " + options_.arrivals;
   }
 
  private:
   void make_options() {
-    options_ = test_options();
+    options_ = dice_.pick(soak_networks());
     options_.deadline_s = 120;  // a machine with few cores is slow, not wrong
     options_.connect_deadline_s = 120;
     options_.death_s = 60;
-    options_.emulated_personality = dice_.pick<std::string>({"rc", "srd", "relaxed", "srd"});
     options_.emulated_seed = dice_.below(1 << 20);
     options_.emulated_latency_us = static_cast<double>(dice_.pick<int64_t>({0, 20, 200}));
     options_.test_delay_us = dice_.pick<int64_t>({0, 50, 300, 1000});

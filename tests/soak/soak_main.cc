@@ -1,5 +1,6 @@
-// soak_test [--minutes=N] [--seed=S] [gtest flags]. Without --minutes: a short run of the same code. A run in which no
-// soak is chosen is an error, so that a wrong filter does not pass for a long test.
+// soak_test [--minutes=N] [--seed=S] [--rdma] [gtest flags]. Without --minutes: a short run of the same code. --rdma: over
+// soft-RoCE, in the guest of tests/rdma. A run in which no soak is chosen is an error, so that a wrong filter does not
+// pass for a long test.
 #include <gtest/gtest.h>
 #include <malloc.h>
 
@@ -30,6 +31,7 @@ bool read_argument(const char* argument) {
     chosen.is_long = true;
     return true;
   }
+  if (std::strcmp(argument, "--rdma") == 0) return chosen.is_rdma = true;
   return read_flag(argument, "--seed=", chosen.seed);
 }
 
@@ -43,7 +45,8 @@ int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   for (int i = 1; i < argc; ++i) {
     if (tilewire::read_argument(argv[i])) continue;
-    std::fprintf(stderr, "soak_test: bad argument %s; takes --minutes=N and --seed=S, both above 0\n", argv[i]);
+    std::fprintf(stderr, "soak_test: bad argument %s; takes --minutes=N and --seed=S, both above 0, and --rdma\n",
+                 argv[i]);
     return 2;
   }
   // Few heaps: with one a thread, memory that is free but kept would hide what leaks.
