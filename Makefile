@@ -6,7 +6,7 @@ SOAK_MINUTES ?= 10
 export OP
 
 .DEFAULT_GOAL := help
-.PHONY: help setup configure build python demo test lint bench gpu-test soak asan tsan format clean
+.PHONY: help setup configure build python demo test lint bench gpu-test soak asan asan-rdma tsan format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -59,6 +59,9 @@ soak: configure ## Run the long tests, SOAK_MINUTES (10) for each that runs by t
 
 asan: setup ## Build and run the C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer
 	@scripts/sanitize asan
+
+asan-rdma: setup ## The same of all tests over soft-RoCE, in the guest; long
+	@scripts/sanitize asan --rdma
 
 tsan: setup ## Build and run the C++ tests with ThreadSanitizer
 	@scripts/sanitize tsan
