@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <thread>
 #include <vector>
@@ -125,27 +126,37 @@ struct BareEnd {
 
 constexpr uint64_t kMemory = 4 << 20;
 
-// Messages a second of the bare loop.
+// Messages a second of the bare loop: a thread at each end, as the proxies are. One that finds nothing yields, which leaves
+// the processors to the kernel's own threads: that is faster here than to look on.
 class BareLoop {
  public:
   BareLoop() { from_.connect(to_), to_.connect(from_); }
   double rate(int messages, uint64_t bytes) {
+    std::atomic<int> arrived{0};  // the receiver has entries for 2 * kDepth
     const auto begin = Clock::now();
-    int posted = 0, completed = 0, arrived = 0;
-    while (completed < messages || arrived < messages) {
-      const int room = std::min(kDepth - (posted - std::min(completed, arrived)), messages - posted);
+    std::thread receiver([&] {
+      for (int count = 0; count < messages; arrived.store(count)) count += take_or_yield(to_);
+    });
+    for (int posted = 0, completed = 0; completed < messages;) {
+      const int room = std::min(kDepth - (posted - std::min(completed, arrived.load())), messages - posted);
       if (room >= kBatch || (room > 0 && room == messages - posted)) {
         const int count = std::min(room, kBatch);
         from_.post_writes(to_, static_cast<uint64_t>(posted), count, bytes);
         posted += count;
       }
-      completed += from_.take();
-      arrived += to_.take();
+      completed += take_or_yield(from_);
     }
+    receiver.join();
     return messages / seconds_since(begin);
   }
 
  private:
+  static int take_or_yield(BareEnd& end) {
+    const int taken = end.take();
+    if (taken == 0) std::this_thread::yield();
+    return taken;
+  }
+
   const Verbs& verbs_ = load_verbs("libibverbs.so.1");
   BareEnd from_{verbs_, guest_device(0), kMemory}, to_{verbs_, guest_device(1), kMemory};
 };
