@@ -3,8 +3,8 @@
 
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
@@ -115,14 +115,16 @@ CommunicatorHandle init(const Settings& settings, const std::optional<nb::object
   return CommunicatorHandle(std::move(*comm));
 }
 
-std::pair<int32_t, std::string> link_test(const Settings& settings, double seconds, uint64_t messages) {
+// Rank, report, and why the file could not be written after all.
+std::tuple<int32_t, std::string, std::string> link_test(const Settings& settings, double seconds, uint64_t messages,
+                                                        const std::string& file) {
   Options options = Options::from_environment();
   for (const auto& [name, value] : settings) options.set(name, value);
   LinkReport report;
   run_with_store(std::nullopt, [&](const StoreFunctions*, const std::atomic<bool>* is_cancelled) {
-    report = run_link_test(options, {.seconds = seconds, .messages = messages}, is_cancelled);
+    report = run_link_test(options, {.seconds = seconds, .messages = messages, .report = file}, is_cancelled);
   });
-  return {report.rank, report.json};
+  return {report.rank, report.json, report.unwritten};
 }
 
 // Runs `get`, which waits for calls of other threads.
@@ -190,7 +192,7 @@ nb::dict to_dict(const WorkEvent& e) {
 void add_communicator(nb::module_& m) {
   m.def("init", &init, nb::arg("settings"), nb::arg("store").none());
   m.def("refuse_init", &refuse_init, nb::arg("settings"), nb::arg("store").none(), nb::arg("error"));
-  m.def("link_test", &link_test, nb::arg("settings"), nb::arg("seconds"), nb::arg("messages"));
+  m.def("link_test", &link_test, nb::arg("settings"), nb::arg("seconds"), nb::arg("messages"), nb::arg("report"));
   m.def("transports", &transport_rows);
   m.def("has_gpu_ranks", &has_gpu_ranks);
   m.def(

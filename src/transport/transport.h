@@ -17,6 +17,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -98,9 +99,13 @@ struct StepLimit {
       poll{};  // called meanwhile: throws where the step is in vain, as when a rank has died. May be empty
 };
 
+// What a report of trouble needs to say of a NIC: ("firmware", "28.39.1002").
+using NicFacts = std::vector<std::pair<std::string, std::string>>;
+
 struct NicInfo {
   std::string name;  // "mlx5_0:1"
   double gbps = 0;   // its rate; 0: unknown
+  NicFacts facts{};
 };
 
 class Transport {

@@ -118,6 +118,7 @@ EXPORT int ibv_query_device(abi::Context* context, abi::DeviceAttr* attr) {
   Nic& nic = *device_of(context).nic;
   const std::lock_guard lock(nic.mutex);
   *attr = {};
+  std::strcpy(attr->fw_ver, "1.2.3 of a fake");
   attr->max_qp = static_cast<int>(nic.settings.max_qp);
   attr->max_qp_wr = static_cast<int>(nic.settings.max_sq_wr);
   attr->max_cqe = static_cast<int>(nic.settings.max_cqe);

@@ -33,7 +33,7 @@ def link(**changes: Any) -> dict[str, Any]:
 
 
 def report(*links: dict[str, Any]) -> dict[str, Any]:
-    return {"transport": "rc", "hosts": ["a (process 1)", "b (process 2)"], "links": list(links)}
+    return {"transport": "rc", "ranks": [{"host": "a (process 1)"}, {"host": "b (process 2)"}], "links": list(links)}
 
 
 def test_a_network_that_is_well_is_said_to_be_with_how_much_was_checked() -> None:
@@ -56,23 +56,28 @@ def test_messages_that_are_not_whole_are_worse_than_anything() -> None:
     assert "3 of 1000192 messages were not whole" in text and "would be wrong" in text and "line rate" not in text
 
 
-def test_doctor_prints_the_links_and_writes_the_report(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_doctor_prints_the_links_and_all_of_the_report_where_its_file_is_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     asked: list[Any] = []
 
-    def fake(settings: dict[str, str], seconds: float, messages: int) -> tuple[int, str]:
-        asked.append((settings, seconds, messages))
-        return 0, json.dumps(report(link(wrong_messages=1)))
+    def fake(*arguments: Any) -> tuple[int, str, str]:
+        asked.append(arguments)
+        return 0, json.dumps(report(link(wrong_messages=1))), unwritten
 
     monkeypatch.setattr(_core, "link_test", fake)
-    file = tmp_path / "net.json"
-    result = CliRunner().invoke(app, ["doctor", "--net", "--rank", "0", "--world-size", "2", "--report", str(file)])
-    assert asked == [({"rank": "0", "world_size": "2"}, 1.0, 1_000_000)]
+    command = ["doctor", "--net", "--rank", "0", "--world-size", "2", "--report", "net.json"]
+    unwritten = ""
+    result = CliRunner().invoke(app, command)
+    assert asked == [({"rank": "0", "world_size": "2"}, 1.0, 1_000_000, "net.json")]
     assert result.exit_code == 1 and "mlx5_0:1" in result.output and "not whole" in result.output
-    assert json.loads(file.read_text())["links"][0]["wrong_messages"] == 1
+    unwritten = "net.json: No space left on device"
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 2 and '"wrong_messages": 1' in result.output and unwritten in result.output
 
 
 def test_other_ranks_keep_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_core, "link_test", lambda *_: (1, json.dumps(report(link()))))
+    monkeypatch.setattr(_core, "link_test", lambda *_: (1, json.dumps(report(link())), ""))
     result = CliRunner().invoke(app, ["doctor", "--net"])
     assert result.exit_code == 0 and not result.output
 
@@ -86,12 +91,13 @@ def test_a_test_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     assert result.exit_code == 2 and "the ranks have no place to meet" in result.output
 
 
-def test_two_processes_measure_the_emulated_network() -> None:
+def test_two_processes_measure_the_emulated_network(tmp_path: Path) -> None:
+    file = tmp_path / "net.json"
     program = "import sys; from tilewire.cli import app; app(sys.argv[1:])"
     run = [sys.executable, "-c", program]
     done = subprocess.run(
         [*run, "run", "-n", "2", "--nodes", "2", "--", *run]
-        + ["doctor", "--net", "--seconds", "0.01", "--messages", "2000", "--json"],
+        + ["doctor", "--net", "--seconds", "0.01", "--messages", "2000", "--report", str(file), "--json"],
         capture_output=True,
         text=True,
         timeout=240,
@@ -100,5 +106,6 @@ def test_two_processes_measure_the_emulated_network() -> None:
     assert done.returncode == 0, done.stderr
     text = "\n".join(line.partition("] ")[2] if line.startswith("[") else line for line in done.stdout.splitlines())
     found = json.loads(text[text.index("{") :])
+    assert json.loads(file.read_text()) == found
     assert found["transport"] == "emulated rc" and len(found["links"]) == 2
     assert all(row["wrong_messages"] == 0 and row["messages"] >= 2000 for row in found["links"])

@@ -72,27 +72,27 @@ def test_network(settings: dict[str, str], seconds: float, messages: int, report
     from tilewire.errors import Error
 
     try:
-        own_rank, text = _core.link_test(settings, seconds, messages)
+        own_rank, text, unwritten = _core.link_test(settings, seconds, messages, str(report or ""))
     except Error as error:
         fail(str(error))
     content = json.loads(text)
     is_well, verdict = link_report.verdict_of(content)
-    if own_rank == 0 and report:
-        report.write_text(text + "\n", encoding="utf-8")
     if own_rank == 0:
-        if as_json:
+        if as_json or unwritten:
             typer.echo(text)
         else:
             console = make_console()
             console.print(links_table(content))
             console.print(verdict, highlight=False)
+    if unwritten:
+        fail(f"the report could not be written: {unwritten}")
     return 0 if is_well else 1
 
 
 def links_table(content: dict[str, Any]) -> Table:
     from tilewire import link_report
 
-    table = Table(title=f"{content['transport']}: {', '.join(content['hosts'])}")
+    table = Table(title=f"{content['transport']}: {', '.join(rank['host'] for rank in content['ranks'])}")
     for name in ("from", "to", "NICs", "latency us (p99)", "Gbit/s, 64 KiB", "1 MiB", "of line", "checked", ""):
         table.add_column(name, overflow="fold")
     for link in link_report.links_of(content):

@@ -60,6 +60,16 @@ DevicePlace MachineMap::of_pci_device(std::string address) const {
   return place_at(fmt::format("{}/bus/pci/devices/{}", sysfs_, address));
 }
 
+std::string MachineMap::rdma_driver(const std::string& name) const {
+  std::error_code error;
+  const auto link =
+      std::filesystem::read_symlink(fmt::format("{}/class/infiniband/{}/device/driver", sysfs_, name), error);
+  if (error) return "";
+  const std::string driver = link.filename().string();
+  const std::string version = first_line(fmt::format("{}/module/{}/version", sysfs_, driver));
+  return version.empty() ? driver : driver + ' ' + version;
+}
+
 double MachineMap::rdma_port_gbps(const std::string& name, int port) const {
   const std::string line = first_line(fmt::format("{}/class/infiniband/{}/ports/{}/rate", sysfs_, name, port));
   double gbps = 0;  // "400 Gb/sec (4X NDR)"

@@ -25,6 +25,8 @@ class MachineMap {
   DevicePlace of_rdma_device(const std::string& name) const;
   // Of the PCI device with that address, "0000:3f:00.0", in any case of letters.
   DevicePlace of_pci_device(std::string address) const;
+  // Its driver, with its version where it has one of its own: "mlx5_core", "efa 2.13.0"; "": unknown.
+  std::string rdma_driver(const std::string& name) const;
   // Rate of a port; 0: unknown.
   double rdma_port_gbps(const std::string& name, int port) const;
   // Processors of a NUMA node; none where it has none or is unknown.

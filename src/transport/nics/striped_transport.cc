@@ -259,7 +259,7 @@ std::string StripedTransport::describe_failure(const Event& event) const {
 
 std::vector<NicInfo> StripedTransport::nics() const {
   std::vector<NicInfo> infos;
-  for (const Nic& nic : nics_) infos.push_back({nic.name, nic.gbps});
+  for (const Nic& nic : nics_) infos.push_back({nic.name, nic.gbps, nic.facts});
   return infos;
 }
 

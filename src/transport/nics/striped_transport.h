@@ -18,6 +18,7 @@ struct StripedNic {
   std::string name;               // "mlx5_0:1"
   std::vector<int> processors{};  // near it
   double gbps = 0;                // its rate; 0: unknown
+  NicFacts facts{};
 };
 
 // `nics` has one at least; more than one must not have Caps::ordered_writes, since a word and its data may take

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "transport/verbs/library.h"
+
 namespace tilewire {
 namespace {
 
@@ -26,6 +28,10 @@ std::string judge(const Efa& efa, Port& port, abi::EfaDeviceAttr& attr) {
   const bool has_gid = !port.gids.empty() && port.gids[0].is_readable && port.gids[0].gid != abi::Gid{};
   if (!has_gid) return "its GID cannot be read";
   port.gid = {.index = 0, .gid = port.gids[0].gid, .text = fmt::format("GID {}", gid_text(port.gids[0].gid))};
+  port.own_facts = {
+      {"libefa", library_file(reinterpret_cast<const void*>(efa.query_device))},
+      {"efa", fmt::format("capabilities {:#x}, {} send and {} receive entries, {} bytes inline, writes of {}",
+                          attr.device_caps, attr.max_sq_wr, attr.max_rq_wr, attr.inline_buf_size, attr.max_rdma_size)}};
   return "";
 }
 

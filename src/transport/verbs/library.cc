@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <tilewire/error.h>
 
+#include <filesystem>
+
 namespace tilewire::verbs {
 
 RuntimeLibrary::RuntimeLibrary(const char* title, const std::string& library, const char* advice)
@@ -23,6 +25,14 @@ void RuntimeLibrary::fail_missing(const char* name) const {
                                        .where = library_,
                                        .values = fmt::format("it has no function {}", name),
                                        .advice = advice_});
+}
+
+std::string library_file(const void* function) {
+  Dl_info info{};
+  if (dladdr(function, &info) == 0 || info.dli_fname == nullptr) return "";
+  std::error_code error;
+  const std::filesystem::path real = std::filesystem::canonical(info.dli_fname, error);
+  return error ? std::string(info.dli_fname) : real.string();
 }
 
 }  // namespace tilewire::verbs

@@ -33,4 +33,8 @@ class RuntimeLibrary {
   void* handle_;
 };
 
+// The file that a function of a library was loaded from, links resolved, as its name has the version: "/usr/lib/.../
+// libibverbs.so.1.14.44.0". "": unknown.
+std::string library_file(const void* function);
+
 }  // namespace tilewire::verbs

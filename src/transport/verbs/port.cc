@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <memory>
 #include <string_view>
@@ -14,6 +15,7 @@
 #include "base/log.h"
 #include "transport/nics/nic_deal.h"
 #include "transport/nics/striped_transport.h"
+#include "transport/verbs/library.h"
 
 namespace tilewire::verbs {
 namespace {
@@ -205,6 +207,24 @@ std::string Port::text() const {
                      is_infiniband ? fmt::format("LID {}", attr.lid) : gid.text, bytes_of(attr.active_mtu));
 }
 
+NicFacts Port::facts(const Verbs& verbs, const MachineMap& machine) const {
+  NicFacts facts{
+      {"library", library_file(reinterpret_cast<const void*>(verbs.open_device))},
+      {"driver", machine.rdma_driver(name.substr(0, name.find(':')))},
+      {"firmware", std::string(device.fw_ver, strnlen(device.fw_ver, sizeof(device.fw_ver)))},
+      {"part", fmt::format("{:#06x} {} revision {:#x}", device.vendor_id, device.vendor_part_id, device.hw_ver)},
+      {"place", fmt::format("{} NUMA node {}", fmt::join(place.path, "/"), place.numa)},
+      {"network", network_text(*this)},
+      {"address", attr.link_layer == abi::kLinkInfiniband ? fmt::format("LID {}, {}", attr.lid, gid.text) : gid.text},
+      {"mtu", fmt::format("{} of {} bytes", bytes_of(attr.active_mtu), bytes_of(attr.max_mtu))},
+      {"longest_message", fmt::format("{} bytes", attr.max_msg_sz)},
+      {"limits", fmt::format("{} QPs of {} entries, {} CQs of {}, {} MRs", device.max_qp, device.max_qp_wr,
+                             device.max_cq, device.max_cqe, device.max_mr)},
+      {"capabilities", fmt::format("{:#x}, of the port {:#x}", device.device_cap_flags, attr.port_cap_flags)}};
+  facts.insert(facts.end(), own_facts.begin(), own_facts.end());
+  return facts;
+}
+
 std::string Port::state_now(const Verbs& verbs) const {
   abi::PortAttr now{};
   if (verbs.query_port(context.get(), number, &now) != 0) return "not to be asked any more";
@@ -282,7 +302,8 @@ std::unique_ptr<Transport> make_on_ports(const Verbs& verbs, const PortWish& wis
     const std::string name = port.name;
     std::vector<int> processors = wish.machine.processors_of(port.place.numa);
     const double gbps = port.gbps;
-    nics.push_back({make(std::move(port)), name, std::move(processors), gbps});
+    NicFacts facts = port.facts(verbs, wish.machine);
+    nics.push_back({make(std::move(port)), name, std::move(processors), gbps, std::move(facts)});
   }
   log_info("NICs of rank {}: {}", context.rank.value, names);
   return make_striped_transport(context, std::move(nics));

@@ -30,10 +30,13 @@ struct Port {
   double gbps = 0;             // its rate; 0: unknown
   // What else lives on its device: of each transport that a rank of this host has there, this one's too, how many peers.
   std::vector<size_t> peers_of_users{};
+  NicFacts own_facts{};  // that devices of its kind alone have
 
   bool is_ethernet() const { return attr.link_layer == abi::kLinkEthernet; }
   // "mlx5_0:1, RoCE, GID 3 (::ffff:10.0.0.1, RoCE v2), MTU 4096"
   std::string text() const;
+  // Driver, firmware, address, MTU, limits: all that tells this port from another one.
+  NicFacts facts(const Verbs& verbs, const MachineMap& machine) const;
   // "active", "down": now.
   std::string state_now(const Verbs& verbs) const;
 };
