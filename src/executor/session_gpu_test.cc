@@ -12,6 +12,7 @@
 #include "memory/cuda/fake_driver.h"
 #include "memory/words.h"
 #include "testing/fake_gpu_ranks.h"
+#include "testing/given_time.h"
 #include "testing/toy_op.h"
 
 namespace tilewire {
@@ -105,7 +106,7 @@ void end_call(Session& s, Epoch e) {
 
 bool comes(Session& s, uint32_t word, Epoch e) {
   const auto* at = reinterpret_cast<const uint64_t*>(s.arena().base() + s.arena().layout().word_offset(word));
-  const SteadyTime limit = deadline_in(std::chrono::seconds(10));
+  const SteadyTime limit = deadline_in(std::chrono::seconds(20));
   while (std::atomic_ref(*const_cast<uint64_t*>(at)).load() < e && steady_now() < limit) {
     std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
@@ -202,10 +203,14 @@ TEST_F(GpuSession, WireThatDiesBesideAnAbortIsNotToldOf) {
   o.wire = wire->socket();
   o.cuda_device = 0;
   std::atomic<int> ready{0};
+  std::atomic<bool> is_dead{false};
   for (const std::string& e : run_gpu_ranks(2, o, [&](Session& s) {
-         if (++ready == 2) wire->end();
+         if (++ready == 2) {
+           wire->end();
+           is_dead = true;
+         }
          if (s.rank() == Rank{1}) {
-           std::this_thread::sleep_for(std::chrono::milliseconds(200));
+           EXPECT_TRUE(comes_true([&] { return is_dead.load(); }));  // well within the link's time of grace
            s.control().send_abort(ErrorKind::peer_lost, "rank 7 is lost");
          }
          s.await_verdict();
@@ -368,7 +373,7 @@ TEST_F(GpuSession, WhatAKernelLeavesIsAnErrorOfAllRanksWithNamesInIt) {
                     .seen = 4,
                     .epoch = 5});
     }
-    const auto limit = steady_now() + std::chrono::seconds(5);
+    const auto limit = steady_now() + std::chrono::seconds(20);
     while (!s.is_dead() && steady_now() < limit) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     EXPECT_EQ(abort_reason(s.arena().control()), 1u) << "kernels of this rank are told";
     s.check();

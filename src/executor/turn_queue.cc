@@ -32,6 +32,11 @@ void TurnQueue::end() {
   changed_.notify_all();
 }
 
+size_t TurnQueue::waiting() {
+  const std::lock_guard lock(mutex_);
+  return waiting_.size();
+}
+
 uint64_t TurnQueue::join() {
   waiting_.push_back(tickets_);
   return tickets_++;

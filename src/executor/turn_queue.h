@@ -19,6 +19,8 @@ class TurnQueue {
   // The same without a limit.
   void begin();
   void end();
+  // How many wait.
+  size_t waiting();
 
  private:
   using Lock = std::unique_lock<std::mutex>;

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
-#include <array>
 #include <atomic>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
+
+#include "testing/given_time.h"
 
 namespace tilewire {
 namespace {
@@ -14,28 +16,29 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-// Five threads whose turns last 60 ms each: everyone waits for four of them, longer than the limit for one.
+// Five threads whose turns last a third of the limit for one each: everyone waits for four of them.
 TEST(TurnQueue, ManyShortTurnsStarveNobody) {
-  TurnQueue queue;
-  std::array<int, 5> turns{};
-  std::atomic<int> refused{0};
-  std::vector<std::thread> threads;
-  for (int& own : turns) {
-    threads.emplace_back([&] {
-      for (int i = 0; i < 4; ++i) {
-        if (!queue.begin(200ms)) {
-          ++refused;
-          return;
+  expect_given_time(150ms, [](std::chrono::milliseconds limit) {
+    TurnQueue queue;
+    std::atomic<int> turns{0}, refused{0};
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 5; ++t) {
+      threads.emplace_back([&] {
+        for (int i = 0; i < 4; ++i) {
+          if (!queue.begin(limit)) {
+            ++refused;
+            return;
+          }
+          std::this_thread::sleep_for(limit / 3);
+          ++turns;
+          queue.end();
         }
-        std::this_thread::sleep_for(60ms);
-        ++own;
-        queue.end();
-      }
-    });
-  }
-  for (std::thread& t : threads) t.join();
-  EXPECT_EQ(refused, 0);
-  for (const int own : turns) EXPECT_EQ(own, 4);
+      });
+    }
+    for (std::thread& t : threads) t.join();
+    EXPECT_TRUE(refused > 0 || turns == 5 * 4) << turns;
+    return refused == 0 ? "" : std::to_string(refused) + " were refused a turn";
+  });
 }
 
 // Who has just had a turn goes to the end, however quick it is.
@@ -43,25 +46,28 @@ TEST(TurnQueue, TurnsGoInTheOrderOfComing) {
   TurnQueue queue;
   queue.begin();
   std::mutex mutex;
-  std::vector<int> order;
+  std::vector<size_t> order;
   std::vector<std::thread> threads;
-  for (int t = 0; t < 3; ++t) {
+  const auto expect_waiting = [&](size_t others) {
+    EXPECT_TRUE(comes_true([&] { return queue.waiting() == others; })) << queue.waiting() << " wait";
+  };
+  for (size_t t = 0; t < 3; ++t) {
     threads.emplace_back([&, t] {
-      for (int i = 0; i < 3; ++i) {
+      for (size_t i = 0; i < 3; ++i) {
         queue.begin();
         {
           const std::lock_guard lock(mutex);
           order.push_back(t);
         }
-        std::this_thread::sleep_for(20ms);  // the others are in the queue again
+        expect_waiting(i < 2 ? 2 : 2 - t);  // the others are in the queue again
         queue.end();
       }
     });
-    std::this_thread::sleep_for(20ms);
+    expect_waiting(t + 1);
   }
   queue.end();
   for (std::thread& t : threads) t.join();
-  EXPECT_EQ(order, (std::vector<int>{0, 1, 2, 0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(order, (std::vector<size_t>{0, 1, 2, 0, 1, 2, 0, 1, 2}));
 }
 
 TEST(TurnQueue, ATurnThatLastsTooLongIsToldToWhoWaitsAndTheNextOneGetsIts) {

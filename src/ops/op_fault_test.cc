@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <functional>
@@ -13,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "testing/given_time.h"
 #include "testing/network_op_cases.h"
 
 #ifndef TILEWIRE_OP
@@ -52,6 +54,7 @@ TYPED_TEST(OpFault, ResultsAreNaNWhenRanksDisagreeOrAnotherOneRefuses) {
   using Fault = OpFault<TypeParam>;
   for (const bool disagrees : {true, false}) {
     std::vector<int> was_asked(4, 0), is_nan(4, 0);
+    std::atomic<int> asked{0};
     const auto outcomes = run_thread_cluster({2, 2}, quick_options(), [&](Session& session) {
       const size_t me = static_cast<size_t>(session.rank().value);
       OpCalls<TypeParam> op(session);
@@ -60,11 +63,12 @@ TYPED_TEST(OpFault, ResultsAreNaNWhenRanksDisagreeOrAnotherOneRefuses) {
       auto args = checker.arguments();
       args.make_results = [&, make = args.make_results](const auto& problem) {
         was_asked[me] = 1;
+        ++asked;
         return make(problem);
       };
       if (!disagrees && me == 1) {
         Fault::Traits::spoil(args);
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));  // the others are in the call by then
+        EXPECT_TRUE(comes_true([&] { return asked == 3; })) << "the others are in the call by then";
       }
       try {
         op.run(args);

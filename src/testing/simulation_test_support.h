@@ -16,6 +16,7 @@
 #include "planning/op_simulation.h"
 #include "schedule/simulator/exhaustive_run.h"
 #include "schedule/simulator/random_run.h"
+#include "testing/sanitized.h"
 
 namespace tilewire {
 
@@ -91,24 +92,28 @@ inline void expect_random_sequences_keep_every_rule(const std::vector<AddRandomC
   EXPECT_GT(pieces, 0) << "nothing was walked";
 }
 
-// On both kinds of network, all orders up to equal states.
+// On both kinds of network, all orders up to equal states; with sanitizers, which ask what a walk does to memory, some.
 inline void expect_every_order_keeps_every_rule(const OpSimulation& simulation) {
+  constexpr int64_t kMostStates = kIsSanitized ? 20'000 : 2'000'000;
   for (const SimNetwork network : {SimNetwork::ordered, SimNetwork::counted}) {
     SimOptions options;
     options.network = network;
-    const SimReport report = run_exhaustive(simulation.program(), options, 2'000'000);
+    const SimReport report = run_exhaustive(simulation.program(), options, kMostStates);
     EXPECT_TRUE(report.ok()) << report.text();
-    EXPECT_TRUE(report.is_complete);
+    EXPECT_TRUE(report.is_complete || kIsSanitized);
     EXPECT_GT(report.states, 10);
   }
 }
 
 // ---- rules broken on purpose ----
 
-inline SimReport hunt(const OpSimulation& simulation, PlantedFault fault) {
+constexpr int32_t kWalks = 300;
+constexpr int32_t kCleanWalks = kIsSanitized ? 30 : kWalks;
+
+inline SimReport hunt(const OpSimulation& simulation, PlantedFault fault, int32_t walks = kWalks) {
   SimOptions options;
   options.faults.push_back(std::move(fault));
-  return run_random_seeds(simulation.program(), options, 1, 300);
+  return run_random_seeds(simulation.program(), options, 1, walks);
 }
 
 // The fault is found, and by one of these names.
@@ -123,7 +128,7 @@ inline void expect_named(const OpSimulation& simulation, const PlantedFault& fau
 // What every op has: it is clean without a fault, and the roles of call_roles.h are missed. `simulation`: three calls
 // or more, all ranks on two nodes or more.
 inline void expect_faults_of_call_roles_are_named(const OpSimulation& simulation) {
-  const SimReport clean = run_random_seeds(simulation.program(), {}, 1, 300);
+  const SimReport clean = run_random_seeds(simulation.program(), {}, 1, kCleanWalks);
   EXPECT_TRUE(clean.ok()) << clean.text();
   for (const char* role : {"begin", "done"}) {
     expect_named(simulation, {.fault = SimFault::drop_signal, .role = role, .rank = 1, .nth = 1},
@@ -135,10 +140,10 @@ inline void expect_faults_of_call_roles_are_named(const OpSimulation& simulation
 
 // The op forgets its drain role. `simulation`: calls that send what no other role waits for.
 inline void expect_missing_drain_is_named(OpSimulation simulation) {
-  const SimReport clean = run_random_seeds(simulation.program(), {}, 1, 100);
+  const SimReport clean = run_random_seeds(simulation.program(), {}, 1, kCleanWalks);
   EXPECT_TRUE(clean.ok()) << clean.text();
   for (SimCall& call : simulation.program().calls) call.remove("drain");
-  const SimReport report = run_random_seeds(simulation.program(), {}, 1, 300);
+  const SimReport report = run_random_seeds(simulation.program(), {}, 1, kWalks);
   EXPECT_TRUE(report.has(ViolationKind::done_too_early) || report.has(ViolationKind::signal_without_wait))
       << report.text();
 }

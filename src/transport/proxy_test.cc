@@ -322,10 +322,10 @@ TEST(ProxyFaults, FullQueueOfTheNetworkDelaysButLosesNothing) {
 
 TEST(ProxyFaults, StopIsQuickWhateverHappensAndCanBeRepeated) {
   const QuietLog quiet;
-  // What is withheld are completions, so they have to come before the stop.
+  // What is withheld are completions, so they have to come before the stop; the others would be a minute on their way.
   const std::pair<const char*, std::chrono::nanoseconds> cases[] = {
-      {"", 1s},          {"stall", 1s},      {"stall:after=3", 1s},     {"drop:peer=1", 1s},
-      {"withhold", 1us}, {"die:step=5", 1s}, {"full:times=1000000", 1s}};
+      {"", 60s},         {"stall", 60s},      {"stall:after=3", 60s},     {"drop:peer=1", 60s},
+      {"withhold", 1us}, {"die:step=5", 60s}, {"full:times=1000000", 60s}};
   for (const auto& [script, latency] : cases) {
     Cluster cluster(2, emulated({.latency = latency}, script));
     for (uint32_t i = 0; i < 40; ++i) cluster.post(0, 0, {.kind = CommandKind::signal, .peer = Rank{1}, .word = i});
@@ -335,7 +335,7 @@ TEST(ProxyFaults, StopIsQuickWhateverHappensAndCanBeRepeated) {
     cluster.proxies[0]->stop();
     cluster.proxies[0]->stop();
     also.join();
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s) << script;
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, 20s) << script;
     EXPECT_FALSE(cluster.proxies[0]->is_running());
   }
 }

@@ -60,7 +60,7 @@ TEST(Cases, B79CloseWithoutACallAndTwiceIsQuick) {
     session.close();
   });
   EXPECT_EQ(first_error(outcomes), "");
-  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5)) << "creation and both closes";
+  EXPECT_LT(Clock::now() - begin, std::chrono::seconds(15)) << "creation and both closes";
 }
 
 struct Link {

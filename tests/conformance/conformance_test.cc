@@ -308,7 +308,7 @@ TEST_P(Conformance, CloseWithRequestsInFlightIsQuickAndCanBeRepeated) {
   const auto begin = std::chrono::steady_clock::now();
   net.transport(0).close();
   net.transport(0).close();
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, 2s);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
   std::array<Event, 8> events;
   EXPECT_EQ(net.transport(0).post(requests), 0u);
   EXPECT_EQ(net.transport(0).poll(events), 0u);

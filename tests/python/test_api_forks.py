@@ -43,15 +43,15 @@ make_results = Operands.make_results
 
 def make_slowly(self, rows):
     is_inside.set()
-    assert may_go_on.wait(30)
+    assert may_go_on.wait(90)
     return make_results(self, rows)
 
 Operands.make_results = make_slowly
 a = np.ones((4, 4), np.float32)
-comm = tw.init(deadline_s=20)
+comm = tw.init(deadline_s=40)
 call = threading.Thread(target=lambda: tw.all_gather_matmul(a, a, comm=comm))
 call.start()
-assert is_inside.wait(10)
+assert is_inside.wait(40)
 child = os.fork()
 if child == 0:
     for work in (
@@ -66,7 +66,7 @@ if child == 0:
         try:
             work()
         except tw.Error as error:
-            soon = "soon" if time.monotonic() - begin < 5 else "late"
+            soon = "soon" if time.monotonic() - begin < 10 else "late"
             print(type(error).__name__, soon, "forked from" in str(error), flush=True)
     os._exit(0)
 status = os.waitpid(child, 0)[1]

@@ -88,3 +88,30 @@ def test_configuring_says_nothing_when_all_is_well(tmp_path: Path) -> None:
 def test_users_join_sources_and_those_who_work_on_it_do_not() -> None:
     assert PROJECT["tool"]["scikit-build"]["cmake"]["define"]["TILEWIRE_UNITY"] == "ON"
     assert "cmake.define.TILEWIRE_UNITY=OFF" in (ROOT / "scripts" / "install_python").read_text()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("name", "lists", "says", "code"),
+    [
+        ("a_test", "  One", "[  PASSED  ] 1 test.", 0),
+        ("a_test", "  One", "[  PASSED  ] 0 tests.", 1),  # all were skipped
+        ("a_test", "", "[  PASSED  ] 1 test.", 1),
+        ("a_test", "  One", "[  FAILED  ] 1 test.", 1),
+        ("conformance_test", "  One", "[  PASSED  ] 1 test.", 0),
+        (
+            "conformance_test",
+            "$([[ $2 == *Value* ]] || echo '  One')",
+            "[  PASSED  ] 1 test.",
+            1,
+        ),  # one matches nothing
+    ],
+)
+def test_guest_tests_fail_where_none_is_run(name: str, lists: str, says: str, code: int, tmp_path: Path) -> None:
+    program = tmp_path / name
+    told = f"case $1 in --gtest_list_tests) echo \"{lists}\" ;; *) echo '{says}' ;; esac"
+    program.write_text(f"#!/bin/bash\n{told}\n")
+    program.chmod(0o755)
+    command = [str(ROOT / "tests" / "rdma" / "guest_tests"), str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == code, done.stdout + done.stderr

@@ -65,7 +65,7 @@ TEST(LivesSoak, ThreadRanksLeaveNothingBehind) {
   for (; life < lives_before_measuring(); ++life) ASSERT_NO_FATAL_FAILURE(live_on_threads(life));
   const ProcessState before = ProcessState::now();
   for (; life < lives_before_measuring() + lives(); ++life) ASSERT_NO_FATAL_FAILURE(live_on_threads(life));
-  EXPECT_EQ(growth(before, ProcessState::now(), {}), "") << "after " << lives() << " lives";
+  EXPECT_EQ(lasting_growth(before, {}), "") << "after " << lives() << " lives";
 }
 
 void live_as_process(int32_t rank, const std::string& address, int life) {
@@ -90,7 +90,7 @@ int live_all(int32_t rank, const std::string& address) {
     for (; life < lives_before_measuring(); ++life) live_as_process(rank, address, life);
     const ProcessState before = ProcessState::now();
     for (; life < lives_before_measuring() + lives(); ++life) live_as_process(rank, address, life);
-    const std::string grown = growth(before, ProcessState::now(), {});
+    const std::string grown = lasting_growth(before, {});
     if (grown.empty()) return 0;
     std::fprintf(stderr, "rank %d after %d lives: %s", rank, lives(), grown.c_str());
   } catch (const std::exception& error) {
@@ -103,8 +103,8 @@ TEST(LivesSoak, ProcessRanksLeaveNothingBehind) {
 #if defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "ThreadSanitizer does not see what words of other processes order, such as who may use a slot again";
 #endif
-  const ProcessState before = ProcessState::now();
   const std::string address = free_address();
+  const ProcessState before = ProcessState::now();
   {
     std::vector<std::unique_ptr<ForkedChild>> ranks;
     for (int32_t r = 0; r < kRanks; ++r) {
@@ -112,7 +112,7 @@ TEST(LivesSoak, ProcessRanksLeaveNothingBehind) {
     }
     for (int32_t r = 0; r < kRanks; ++r) EXPECT_EQ(ranks[static_cast<size_t>(r)]->wait(), 0) << "rank " << r;
   }
-  EXPECT_EQ(growth(before, ProcessState::now(), {}), "") << "in the process that started the ranks";
+  EXPECT_EQ(lasting_growth(before, {}), "") << "in the process that started the ranks";
 }
 
 // What the two above rely on: each kind of leak is seen.

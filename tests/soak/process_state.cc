@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 namespace tilewire {
 namespace {
@@ -60,6 +62,16 @@ std::string growth(const ProcessState& before, const ProcessState& after, [[mayb
   compare("resident bytes", &ProcessState::resident_bytes, limits.resident_bytes);
 #endif
   return text;
+}
+
+std::string lasting_growth(const ProcessState& before, const GrowthLimits& limits) {
+  std::string grown;
+  for (int looks = 0; looks < 200; ++looks) {
+    if (looks > 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    grown = growth(before, ProcessState::now(), limits);
+    if (grown.empty()) break;
+  }
+  return grown;
 }
 
 }  // namespace tilewire

@@ -26,4 +26,8 @@ struct GrowthLimits {
 // "" when `after` holds no more than `before`, else everything that grew.
 std::string growth(const ProcessState& before, const ProcessState& after, const GrowthLimits& limits);
 
+// The growth since `before` that is still there some seconds later: the system lists a thread for a moment after it was
+// joined, and other processes have names in /dev/shm too.
+std::string lasting_growth(const ProcessState& before, const GrowthLimits& limits);
+
 }  // namespace tilewire

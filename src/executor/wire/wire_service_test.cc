@@ -10,6 +10,7 @@
 #include "base/error_of.h"
 #include "executor/wire/host_wire.h"
 #include "memory/cuda/cuda_arena.h"
+#include "testing/given_time.h"
 #include "transport/emulated/wire_link.h"
 #include "transport/emulated/wire_writer.h"
 
@@ -85,7 +86,7 @@ class WiredRank {
       return false;
     }
     ++moves_;
-    const SteadyTime limit = deadline_in(5s);
+    const SteadyTime limit = deadline_in(20s);
     while (writer.landed() < moves_ && steady_now() < limit) std::this_thread::sleep_for(100us);
     return writer.landed() == moves_;
   }
@@ -136,7 +137,7 @@ TEST_F(WireServiceTest, NothingMovesBeforeTheStartAndRingsGoOnWhereTheyWere) {
   std::this_thread::sleep_for(50ms);
   EXPECT_EQ(a.writer.landed(), 0u);
   b.start();
-  const SteadyTime limit = deadline_in(5s);
+  const SteadyTime limit = deadline_in(20s);
   while (a.writer.landed() == 0 && steady_now() < limit) std::this_thread::sleep_for(1ms);
   EXPECT_EQ(b.word(half), 7u);
 }
@@ -217,7 +218,7 @@ TEST_F(WireServiceTest, RanksOfTheNextCommunicatorWaitUntilTheLastOneHasLeft) {
 
 TEST_F(WireServiceTest, OtherSecretsAreRefusedOnBothSides) {
   HostWire wire("another secret, of another job");
-  const std::string error = error_of([&] { WireLink link(link_config(wire, 0, 2), deadline_in(5s)); });
+  const std::string error = error_of([&] { WireLink link(link_config(wire, 0, 2), deadline_in(20s)); });
   EXPECT_TRUE(holds(error, "of another job") && holds(error, "TILEWIRE_SECRET")) << error;
 }
 
@@ -232,7 +233,7 @@ UniqueFd connect_to(const HostWire& wire) {
 
 FdPacket await_packet(const UniqueFd& socket, Received& received) {
   FdPacket packet;
-  const SteadyTime limit = deadline_in(5s);
+  const SteadyTime limit = deadline_in(20s);
   while ((received = receive_packet(socket.get(), packet)) == Received::nothing_yet && steady_now() < limit) {
     std::this_thread::sleep_for(1ms);
   }
@@ -274,7 +275,7 @@ TEST_F(WireServiceTest, OtherVersionsAreNamedWithBothNumbers) {
   HostWire wire;
   WireLinkConfig config = link_config(wire, 0, 2);
   config.version = "99.0";
-  const std::string error = error_of([&] { WireLink link(config, deadline_in(5s)); });
+  const std::string error = error_of([&] { WireLink link(config, deadline_in(20s)); });
   EXPECT_TRUE(holds(error, "99.0 here") && holds(error, HostWire::kVersion)) << error;
 }
 
@@ -284,7 +285,7 @@ TEST_F(WireServiceTest, RanksThatDoNotFitAreRefused) {
   const auto refusal = [&](const std::function<void(WireLinkConfig&)>& change) {
     WireLinkConfig config = link_config(wire, 1, 2);
     change(config);
-    return error_of([&] { WireLink link(config, deadline_in(5s)); });
+    return error_of([&] { WireLink link(config, deadline_in(20s)); });
   };
   EXPECT_TRUE(holds(refusal([](WireLinkConfig& c) { c.rank = Rank{0}; }), "here already"));
   EXPECT_TRUE(holds(refusal([](WireLinkConfig& c) { c.rank = Rank{2}; }), "does not fit"));
@@ -303,9 +304,9 @@ TEST_F(WireServiceTest, MemoryThatIsNoneOfTheArenaIsRefused) {
     config.job = job(9);
     HostWire other;
     config.socket = other.socket();
-    WireLink link(config, deadline_in(5s));
+    WireLink link(config, deadline_in(20s));
     const ArenaExport piece{range, fd};
-    return error_of([&] { link.add({&piece, 1}, deadline_in(5s)); });
+    return error_of([&] { link.add({&piece, 1}, deadline_in(20s)); });
   };
   EXPECT_EQ(refusal(first.range, first.fd), "");
   EXPECT_TRUE(holds(refusal({first.range.begin_bytes, kPage / 2}, first.fd), "no new piece"));
@@ -313,7 +314,7 @@ TEST_F(WireServiceTest, MemoryThatIsNoneOfTheArenaIsRefused) {
   EXPECT_TRUE(holds(refusal({-kPage, kPage}, first.fd), "no new piece"));
   EXPECT_TRUE(holds(refusal({0, 2 * first.range.bytes}, first.fd), "is not its arena"));
   EXPECT_TRUE(holds(refusal(first.range, 0), "is not its arena"));
-  EXPECT_TRUE(holds(error_of([&] { a.link.add({&first, 1}, deadline_in(5s)); }), "no new piece")) << "it is mapped";
+  EXPECT_TRUE(holds(error_of([&] { a.link.add({&first, 1}, deadline_in(20s)); }), "no new piece")) << "it is mapped";
 }
 
 TEST_F(WireServiceTest, StartBeforeAllAreThereIsRefused) {
@@ -333,7 +334,7 @@ TEST_F(WireServiceTest, WireThatEndsIsToldOnceAndByTheNextRequest) {
   WiredRank a(config);
   a.start();
   EXPECT_EQ(wire->end(), "");
-  const SteadyTime limit = deadline_in(5s);
+  const SteadyTime limit = deadline_in(20s);
   while (losses == 0 && steady_now() < limit) std::this_thread::sleep_for(1ms);
   EXPECT_EQ(losses, 1);
   a.arena.grow(2 * kPage, 0);
@@ -354,7 +355,7 @@ TEST_F(WireServiceTest, FailureOfTheGpuIsToldToAllAndEndsTheService) {
   }
   ranks[0]->start();
   wire.log.has_trouble = true;
-  const SteadyTime limit = deadline_in(5s);
+  const SteadyTime limit = deadline_in(20s);
   while (losses < 2 && steady_now() < limit) std::this_thread::sleep_for(1ms);
   EXPECT_EQ(losses, 2);
   EXPECT_TRUE(holds(wire.end(), "planted trouble"));
@@ -362,16 +363,18 @@ TEST_F(WireServiceTest, FailureOfTheGpuIsToldToAllAndEndsTheService) {
 
 // A rank that leaves within the time of grace is not told of the end.
 TEST_F(WireServiceTest, LinkThatIsClosedTellsNoLoss) {
-  auto wire = std::make_unique<HostWire>();
-  std::atomic<int> losses{0};
-  WireLinkConfig config = link_config(*wire, 0, 1);
-  config.on_lost = [&](const WireFailure&) { ++losses; };
-  {
-    const WiredRank a(config);
-    wire->end();
-    std::this_thread::sleep_for(50ms);
-  }
-  EXPECT_EQ(losses, 0);
+  expect_given_time(50ms, [this](std::chrono::milliseconds) {
+    auto wire = std::make_unique<HostWire>();
+    std::atomic<int> losses{0};
+    WireLinkConfig config = link_config(*wire, 0, 1);
+    config.on_lost = [&](const WireFailure&) { ++losses; };
+    {
+      const WiredRank a(config);
+      wire->end();
+      std::this_thread::sleep_for(50ms);
+    }
+    return losses == 0 ? "" : "the link told a loss";
+  });
 }
 
 TEST_F(WireServiceTest, SocketThatIsTakenIsRefused) {

@@ -44,7 +44,7 @@ TEST(Attention, EveryWorldSizeAndLayoutGivesEveryElement) {
 // B14: lengths that divide by nothing, among them one row in all.
 TEST(Attention, SequencesOfAnyLengthGiveEveryElement) {
   ASSERT_EQ(dealt_evenly(2999, 4), (std::vector<int64_t>{750, 750, 750, 749}));
-  for (const int64_t total : {1, 7, 2999}) {
+  for (const int64_t total : {1, 7, kIsSanitized ? 499 : 2999}) {
     std::vector<TestCall> calls;
     for (const Placement placement : {Placement::contiguous, Placement::zigzag}) {
       calls.push_back(call(placement == Placement::zigzag ? zigzag_rows(total, 4) : dealt_evenly(total, 4), true, 1));

@@ -161,13 +161,16 @@ TEST(AttentionSimulation, ASlotThatIsUsedAgainTooEarlyIsNamed) {
     const OpSimulation simulation = three_calls({3, 3}, is_step_major);
     const FlagLayout flags = small_arena(6).flags;
     for (const char* role : {"push", "send", "forward"}) {
-      // Who waits for whom, and for which unit, is the order's to say; some rank does.
+      // Who waits for whom, and for which unit, is the order's to say; some rank does. So each word has a few walks first.
       bool is_named = false;
-      for (int32_t number = 0; number < 12 && !is_named; ++number) {
-        const uint32_t word = flags.chunk(kSlotFree, Rank{number / 2}, Chunk{number % 2});
-        const SimReport report = hunt(simulation, {.fault = SimFault::drop_need, .role = role, .word = word});
-        is_named = report.has(ViolationKind::overwritten) || report.has(ViolationKind::wrong_slot) ||
-                   report.has(ViolationKind::read_too_early);
+      for (const int32_t walks : {10, kWalks}) {
+        for (int32_t number = 0; number < 12 && !is_named; ++number) {
+          const uint32_t word = flags.chunk(kSlotFree, Rank{number / 2}, Chunk{number % 2});
+          const PlantedFault fault{.fault = SimFault::drop_need, .role = role, .word = word};
+          const SimReport report = hunt(simulation, fault, walks);
+          is_named = report.has(ViolationKind::overwritten) || report.has(ViolationKind::wrong_slot) ||
+                     report.has(ViolationKind::read_too_early);
+        }
       }
       EXPECT_TRUE(is_named) << role << " step-major " << is_step_major;
     }

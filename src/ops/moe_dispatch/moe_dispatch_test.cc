@@ -114,7 +114,7 @@ TEST(MoeDispatch, AFewRoundsOfMemoryAreEnoughUnderAnySkew) {
 
 TEST(MoeDispatch, SizesThatGrowForFiftyCalls) {
   std::vector<TestCall> calls;
-  for (int64_t step = 1; step <= 50; ++step) {
+  for (int64_t step = 1; step <= (kIsSanitized ? 15 : 50); ++step) {
     calls.push_back(call_of({step * 3, step, 0, 17 * step % 23}, 12, 2, 16, 5));
     calls.back().salt = static_cast<uint64_t>(step);
   }
@@ -222,7 +222,7 @@ TEST(MoeDispatch, RandomCallsWithRandomDelays) {
   for (const Layout& layout : {Layout{2, 2}, Layout{3, 1}}) {
     Dice dice(11);
     std::vector<TestCall> calls;
-    for (int i = 0; i < 60; ++i) calls.push_back(OpRandomCalls<Op>::call(layout, dice));
+    for (int i = 0; i < (kIsSanitized ? 15 : 60); ++i) calls.push_back(OpRandomCalls<Op>::call(layout, dice));
     Options options = call_options();
     options.test_delay_us = 50;
     run_and_check(layout, options, calls);

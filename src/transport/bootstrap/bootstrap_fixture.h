@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <map>
@@ -13,6 +14,7 @@
 #include <tilewire/error.h>
 
 #include "transport/bootstrap/control.h"
+#include "transport/bootstrap/held_port.h"
 #include "transport/bootstrap/rendezvous.h"
 #include "transport/bootstrap/socket.h"
 
@@ -49,9 +51,12 @@ inline CallText advised(std::string text, std::string advice) {
 }
 inline CallTextRef said(std::string text) { return std::make_shared<CallText>(plain_text(std::move(text))); }
 
+// It stays held until the process ends.
 inline std::string free_address() {
-  const UniqueFd fd = listen_on({"127.0.0.1", 0});
-  return HostPort{"127.0.0.1", local_port(fd.get())}.to_text();
+  static std::mutex mutex;
+  static std::deque<HeldPort> ports;
+  const std::lock_guard lock(mutex);
+  return HostPort{"127.0.0.1", static_cast<uint16_t>(ports.emplace_back().number())}.to_text();
 }
 
 inline RendezvousOptions rank_options(int rank, int world_size, const std::string& host_port) {
@@ -63,7 +68,7 @@ inline RendezvousOptions rank_options(int rank, int world_size, const std::strin
   options.library_version = "1.0";
   options.agreed_options = "window=4\nchunk_bytes=1024\n";
   options.address.is_single_host = true;
-  options.connect_deadline = 10s;
+  options.connect_deadline = 40s;
   options.settle = 500ms;
   return options;
 }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <set>
 
+#include "testing/given_time.h"
 #include "transport/bootstrap/bootstrap_fixture.h"
 
 namespace tilewire {
@@ -105,14 +106,19 @@ TEST(Control, RanksInDifferentStepsAreToldBothSteps) {
 }
 
 TEST(Control, GatherPastItsDeadlineListsWhoDidNotComeOnAllRanks) {
-  const auto failures = run_connected(3, [](Member m) {
-    if (m.rank != 2) m.control.allgather({.kind = "plan"}, {}, deadline_in(m.rank == 0 ? 300ms : 5000ms));
-    m.seen.wait([&] { return !m.seen.aborts.empty(); });
-    m.control.throw_if_aborted();
+  expect_given_time(150ms, [](std::chrono::milliseconds limit) {
+    const auto failures = run_connected(3, [&](Member m) {
+      m.control.barrier("start", deadline_in(20s));
+      if (m.rank != 2) m.control.allgather({.kind = "plan"}, {}, deadline_in(m.rank == 0 ? limit : 20s));
+      m.seen.wait([&] { return !m.seen.aborts.empty(); });
+      m.control.throw_if_aborted();
+    });
+    for (const Failure& failure : failures) {
+      const bool is_all_said = failure.names("rank 2 did not come to 'plan'") && failure.names("where rank 0 waited");
+      if (failure.kind != ErrorKind::deadline || !is_all_said) return "one says: " + failure.text;
+    }
+    return std::string();
   });
-  for (const Failure& failure : failures) {
-    expect_failure(failure, ErrorKind::deadline, {"rank 2 did not come to 'plan'", "where rank 0 waited"});
-  }
 }
 
 TEST(Control, FirstAbortReachesAllOnceWithOneText) {
@@ -146,14 +152,18 @@ TEST(Control, LossAfterAnAbortIsNotASecondOne) {
 }
 
 TEST(Control, IdleRanksThatLiveLongerThanTheDeathLimitAreNotDead) {
-  const ControlOptions options{.heartbeat = 50ms, .death = 400ms};
-  expect_none(run_connected(
-      3,
-      [](Member m) {
-        std::this_thread::sleep_for(1200ms);
-        m.control.barrier("all alive", deadline_in(20s));
-      },
-      options));
+  expect_given_time(300ms, [](std::chrono::milliseconds death) {
+    const auto failures = run_connected(3,
+                                        [&](Member m) {
+                                          std::this_thread::sleep_for(3 * death);
+                                          m.control.barrier("all alive", deadline_in(20s));
+                                        },
+                                        {.heartbeat = 50ms, .death = death});
+    for (const Failure& failure : failures) {
+      if (failure.has_failed) return failure.text;
+    }
+    return std::string();
+  });
 }
 
 TEST(Control, AbortWakesAGather) {
@@ -163,7 +173,7 @@ TEST(Control, AbortWakesAGather) {
     m.control.barrier("never complete", deadline_in(30s));
   });
   expect_failure(failures[0], ErrorKind::aborted, {"rank 1 stops here"});
-  EXPECT_LT(steady_now() - start, 5s);
+  EXPECT_LT(steady_now() - start, 20s);
 }
 
 TEST(Control, RefusalAbortsTheRankInsideTheCall) {
@@ -332,14 +342,15 @@ TEST(Control, DroppedWithoutCloseIsALossOnTheOthers) {
 }
 
 TEST(Control, CloseIsIdempotentFastAndMakesCallsErrors) {
-  expect_none(run_connected(2, [](Member m) {
-    const SteadyTime start = steady_now();
-    if (m.rank == 1) std::this_thread::sleep_for(1200ms);  // rank 0 needs no peer to close
-    m.control.close();
-    m.control.close();
-    if (m.rank == 0) {
-      EXPECT_LT(steady_now() - start, 1s);
+  std::atomic<bool> is_closed{false};
+  expect_none(run_connected(2, [&](Member m) {
+    // Rank 0 needs no peer to close.
+    if (m.rank == 1) {
+      EXPECT_TRUE(comes_true([&] { return is_closed.load(); }));
     }
+    m.control.close();
+    m.control.close();
+    if (m.rank == 0) is_closed = true;
     EXPECT_EQ(failure_of([&] { m.control.begin_call(1, said("late")); }).kind, ErrorKind::closed);
     EXPECT_EQ(failure_of([&] { m.control.barrier("late", deadline_in(1s)); }).kind, ErrorKind::closed);
     m.control.send_abort(ErrorKind::aborted, "late");
@@ -372,12 +383,13 @@ TEST(Control, ManyCreateAndCloseCyclesLeaveNothingOpen) {
   const auto cycle = [] {
     expect_none(run_connected(3, [](Member m) { m.control.barrier("once", deadline_in(20s)); }));
   };
+  const size_t threads = threads_of_process();
   cycle();
   const size_t descriptors = open_descriptors();
-  const size_t threads = threads_of_process();
   for (int i = 0; i < 200; ++i) cycle();
   EXPECT_EQ(open_descriptors(), descriptors);
-  EXPECT_EQ(threads_of_process(), threads);
+  // The system lists a thread for a moment after it was joined.
+  EXPECT_TRUE(comes_true([&] { return threads_of_process() <= threads; })) << threads_of_process();
 }
 
 TEST(Control, AClosedConnectionThatIsStillThereKeepsNoDescriptor) {

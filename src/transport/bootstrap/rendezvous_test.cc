@@ -5,6 +5,9 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <atomic>
+
+#include "testing/given_time.h"
 #include "transport/bootstrap/bootstrap_fixture.h"
 #include "transport/bootstrap/handshake.h"
 #include "transport/bootstrap/rendezvous_sides.h"
@@ -24,15 +27,21 @@ std::vector<Failure> run_with(int world_size, int changed_rank, const Change& ch
   });
 }
 
-void expect_all(const std::vector<Failure>& failures, ErrorKind kind, const std::vector<std::string>& parts) {
+// Of the first rank that did not fail so; "" when all did.
+std::string complaint_of(const std::vector<Failure>& failures, ErrorKind kind, const std::vector<std::string>& parts) {
   for (size_t rank = 0; rank < failures.size(); ++rank) {
-    EXPECT_TRUE(failures[rank].has_failed) << "rank " << rank;
-    EXPECT_EQ(failures[rank].kind, kind) << "rank " << rank << ": " << failures[rank].text;
+    const Failure& failure = failures[rank];
+    const std::string own = fmt::format("rank {}: {}", rank, failure.has_failed ? failure.text : "has not failed");
+    if (!failure.has_failed || failure.kind != kind) return own;
     for (const std::string& part : parts) {
-      EXPECT_TRUE(failures[rank].names(part))
-          << "rank " << rank << " does not name '" << part << "': " << failures[rank].text;
+      if (!failure.names(part)) return fmt::format("'{}' is not said by {}", part, own);
     }
   }
+  return "";
+}
+
+void expect_all(const std::vector<Failure>& failures, ErrorKind kind, const std::vector<std::string>& parts) {
+  EXPECT_EQ(complaint_of(failures, kind, parts), "");
 }
 
 TEST(Rendezvous, AnyNumberOfRanksComesTogetherByPort) {
@@ -138,7 +147,7 @@ TEST(Rendezvous, ARankThatRefusesIsToldToAllThatCameWithItsReason) {
     EXPECT_FALSE(failures[2].has_failed) << failures[2].text;
     expect_all({failures[0], failures[1]}, ErrorKind::refused,
                {"rank 2 refused to join the job", "no such option: nope"});
-    EXPECT_LT(steady_now() - start, 5s) << "they waited for it until their deadline";
+    EXPECT_LT(steady_now() - start, 20s) << "they waited for it until their deadline";
   }
 }
 
@@ -162,7 +171,7 @@ TEST(Rendezvous, ARefusalThatReachesNobodyGivesUpSoon) {
   options.connect_deadline = 300ms;
   const SteadyTime start = steady_now();
   EXPECT_EQ(failure_of([&] { refuse_rendezvous(options, "no"); }).kind, ErrorKind::deadline);
-  EXPECT_LT(steady_now() - start, 3s);
+  EXPECT_LT(steady_now() - start, 20s);
   options.rank = Rank(0);
   EXPECT_FALSE(failure_of([&] { refuse_rendezvous(options, "no"); }).has_failed) << "rank 0 has nobody to tell";
 }
@@ -173,26 +182,31 @@ TEST(Rendezvous, RankOutsideTheJobIsRefusedAtOnce) {
   EXPECT_EQ(failure_of([] { rendezvous(rank_options(0, 0, "127.0.0.1:1")); }).kind, ErrorKind::invalid_argument);
 }
 
+// Rank 0 tells the others once a second who is missing.
 TEST(Rendezvous, MissingRanksAreListedOnEveryRankThatCame) {
-  const std::string address = free_address();
-  const SteadyTime start = steady_now();
-  std::vector<Failure> failures = run_ranks(3, [&](int rank) {
-    RendezvousOptions options = rank_options(rank, 5, address);
-    options.connect_deadline = 1500ms;
-    rendezvous(options);
+  expect_given_time(1300ms, [](std::chrono::milliseconds limit) {
+    const std::string address = free_address();
+    const SteadyTime start = steady_now();
+    const std::vector<Failure> failures = run_ranks(3, [&](int rank) {
+      RendezvousOptions options = rank_options(rank, 5, address);
+      options.connect_deadline = limit;
+      rendezvous(options);
+    });
+    if (steady_now() - start > 4 * limit + 1s) return std::string("the deadline was not kept");
+    return complaint_of(failures, ErrorKind::deadline, {"ranks 3, 4 did not come"});
   });
-  EXPECT_LT(steady_now() - start, 4s);
-  expect_all(failures, ErrorKind::deadline, {"ranks 3, 4 did not come"});
 }
 
 TEST(Rendezvous, RankWhoseDeadlineEndsEarlyStillNamesTheMissing) {
-  const std::string address = free_address();
-  const auto failures = run_ranks(2, [&](int rank) {
-    RendezvousOptions options = rank_options(rank, 3, address);
-    if (rank == 1) options.connect_deadline = 1200ms;
-    rendezvous(options);
+  expect_given_time(1300ms, [](std::chrono::milliseconds limit) {
+    const std::string address = free_address();
+    const auto failures = run_ranks(2, [&](int rank) {
+      RendezvousOptions options = rank_options(rank, 3, address);
+      if (rank == 1) options.connect_deadline = limit;
+      rendezvous(options);
+    });
+    return complaint_of(failures, ErrorKind::deadline, {"rank 2 did not come"});
   });
-  expect_all(failures, ErrorKind::deadline, {"rank 2 did not come"});
 }
 
 TEST(Rendezvous, MissingRankZeroIsNamedWithItsAddress) {
@@ -211,19 +225,22 @@ TEST(Rendezvous, PlaceThatIsNotRankZerosHostIsRefusedAtOnce) {
   EXPECT_EQ(failure.kind, ErrorKind::unavailable);
   EXPECT_TRUE(failure.names("203.0.113.77:29500") && failure.names("lo 127.0.0.1") && failure.names("rank 0"))
       << failure.text;
-  EXPECT_LT(steady_now() - start, 5s);
+  EXPECT_LT(steady_now() - start, 20s);
 }
 
 TEST(Rendezvous, NameThatNobodyKnowsIsRefusedOnEveryRank) {
   ::setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);  // where no name server answers
-  for (const int rank : {0, 1}) {
+  const SteadyTime start = steady_now();
+  const auto failures = run_ranks(2, [](int rank) {
     RendezvousOptions options = rank_options(rank, 2, "no-such-host.invalid:29500");
     options.connect_deadline = 60s;
-    const SteadyTime start = steady_now();
-    const Failure failure = failure_of([&] { rendezvous(options); });
-    EXPECT_EQ(failure.kind, ErrorKind::unavailable) << failure.text;
-    EXPECT_TRUE(failure.names("no-such-host.invalid") && failure.names(fmt::format("rank {}", rank))) << failure.text;
-    EXPECT_LT(steady_now() - start, 40s) << "the resolver's own patience, but not the deadline";
+    rendezvous(options);
+  });
+  EXPECT_LT(steady_now() - start, 40s) << "the resolver's own patience, but not the deadline";
+  expect_all(failures, ErrorKind::unavailable, {"no-such-host.invalid"});
+  for (const int rank : {0, 1}) {
+    const Failure& failure = failures[static_cast<size_t>(rank)];
+    EXPECT_TRUE(failure.names(fmt::format("rank {}", rank))) << failure.text;
   }
 }
 
@@ -251,7 +268,7 @@ TEST(Rendezvous, RanksMeetOnTheNamedInterface) {
     options.address.interface = outer->interface;
     EXPECT_FALSE(failure_of([&] { rendezvous(options); }).has_failed);
   });
-  const SteadyTime until = deadline_in(5s);
+  const SteadyTime until = deadline_in(20s);
   while (!try_connect(outer->address, port, until).fd.is_open() && steady_now() < until) std::this_thread::yield();
   EXPECT_FALSE(try_connect("127.0.0.1", port, until).fd.is_open()) << "rank 0 listens elsewhere too";
   RendezvousOptions options = rank_options(1, 2, HostPort{outer->address, port}.to_text());
@@ -263,11 +280,11 @@ TEST(Rendezvous, RanksMeetOnTheNamedInterface) {
 
 TEST(TryConnect, ConnectionComesFromTheSourceThatWasAskedFor) {
   const UniqueFd listener = listen_on({"127.0.0.1", 0});
-  const Connected connected = try_connect("127.0.0.1", local_port(listener.get()), deadline_in(5s), "127.0.0.5");
+  const Connected connected = try_connect("127.0.0.1", local_port(listener.get()), deadline_in(20s), "127.0.0.5");
   ASSERT_TRUE(connected.fd.is_open()) << connected.reason;
-  ASSERT_TRUE(wait_ready(listener.get(), POLLIN, deadline_in(5s)));
+  ASSERT_TRUE(wait_ready(listener.get(), POLLIN, deadline_in(20s)));
   EXPECT_TRUE(accept_from(listener.get()).peer.starts_with("127.0.0.5:"));
-  const Connected foreign = try_connect("127.0.0.1", local_port(listener.get()), deadline_in(5s), "203.0.113.77");
+  const Connected foreign = try_connect("127.0.0.1", local_port(listener.get()), deadline_in(20s), "203.0.113.77");
   EXPECT_FALSE(foreign.fd.is_open());
   EXPECT_NE(foreign.reason.find("from 203.0.113.77"), std::string::npos) << foreign.reason;
 }
@@ -278,7 +295,7 @@ TEST(Rendezvous, StrangersWithJunkOrSilenceDoNotDisturb) {
   std::vector<Rendezvous> results(2);
   std::vector<UniqueFd> strangers;
   std::thread rank0([&] { results[0] = rendezvous(rank_options(0, 2, address)); });
-  const SteadyTime until = deadline_in(5s);
+  const SteadyTime until = deadline_in(20s);
   while (strangers.size() < 4 && steady_now() < until) {
     Connected connected = try_connect("127.0.0.1", root.port, until);
     if (connected.fd.is_open()) strangers.push_back(std::move(connected.fd));
@@ -301,7 +318,7 @@ TEST(Rendezvous, OtherProtocolVersionIsNamedOnBothSides) {
   Failure root_failure;
   std::thread rank0([&] { root_failure = failure_of([&] { rendezvous(rank_options(0, 2, address)); }); });
   MessageSocket socket;
-  const SteadyTime until = deadline_in(5s);
+  const SteadyTime until = deadline_in(20s);
   while (!socket.is_open() && steady_now() < until) {
     Connected connected = try_connect("127.0.0.1", parse_host_port(address).port, until);
     if (connected.fd.is_open()) socket = MessageSocket(std::move(connected.fd), "rank 0", kMaxHandshakeBytes);
@@ -321,11 +338,11 @@ TEST(Rendezvous, OtherProtocolVersionOfRankZeroIsNamed) {
   Failure failure;
   const std::string address = HostPort{"127.0.0.1", local_port(listener.get())}.to_text();
   std::thread rank1([&] { failure = failure_of([&] { rendezvous(rank_options(1, 2, address)); }); });
-  ASSERT_TRUE(wait_ready(listener.get(), POLLIN, deadline_in(5s)));
+  ASSERT_TRUE(wait_ready(listener.get(), POLLIN, deadline_in(20s)));
   MessageSocket socket(accept_from(listener.get()).fd, "rank 1", kMaxHandshakeBytes);
-  socket.receive(deadline_in(5s));
+  socket.receive(deadline_in(20s));
   socket.send(static_cast<uint16_t>(HandshakeType::challenge), RootChallenge{.protocol_version = 9}.pack(),
-              deadline_in(5s));
+              deadline_in(20s));
   rank1.join();
   EXPECT_EQ(failure.kind, ErrorKind::mismatch);
   EXPECT_TRUE(failure.names("protocol version is 1 on rank 1 and 9 on rank 0")) << failure.text;
@@ -349,7 +366,7 @@ struct RawRank {
 };
 
 RawRank greet_raw(const std::string& address, int rank, const std::string& secret) {
-  const SteadyTime until = deadline_in(5s);
+  const SteadyTime until = deadline_in(20s);
   RawRank raw;
   while (!raw.socket.is_open() && steady_now() < until) {
     Connected connected = try_connect("127.0.0.1", parse_host_port(address).port, until);
@@ -370,7 +387,7 @@ TEST(Rendezvous, RankThatCaresForNoProofIsRefusedAllTheSame) {
   RawRank liar = greet_raw(address, 1, "guessed");
   const Bytes join = own_join(rank_options(1, 2, address)).pack();
   liar.socket.send(static_cast<uint16_t>(HandshakeType::join), Sealed{join, liar.keys.join_proof(join)}.pack(),
-                   deadline_in(5s));
+                   deadline_in(20s));
   rank0.join();
   EXPECT_EQ(failure.kind, ErrorKind::mismatch) << failure.text;
   EXPECT_TRUE(failure.names("rank 1") && failure.names("another secret")) << failure.text;
@@ -379,12 +396,18 @@ TEST(Rendezvous, RankThatCaresForNoProofIsRefusedAllTheSame) {
 TEST(Rendezvous, ImpostorWithTheWrongSecretDoesNotKeepTheRightRankOut) {
   const std::string address = free_address();
   const std::vector<int> ranks = {0, 1, 1, 2};  // the first rank 1 is the impostor
+  std::atomic<bool> is_refused{false};
   const auto failures = run_ranks(4, [&](int i) {
     RendezvousOptions options = rank_options(ranks[static_cast<size_t>(i)], 3, address);
     options.settle = 700ms;
     if (i == 1) options.secret = "of another job";
-    if (i >= 2) std::this_thread::sleep_for(1000ms);  // longer than the impostor could have held up the job
-    rendezvous(options);
+    if (i >= 2) {
+      EXPECT_TRUE(comes_true([&] { return is_refused.load(); }));
+      std::this_thread::sleep_for(1000ms);  // longer than the impostor could hold up the job
+    }
+    const Failure failure = failure_of([&] { rendezvous(options); });
+    if (i == 1) is_refused = true;
+    if (failure.has_failed) throw Error(failure.kind, {.what = failure.text});
   });
   for (const int i : {0, 2, 3}) {
     EXPECT_FALSE(failures[static_cast<size_t>(i)].has_failed) << failures[static_cast<size_t>(i)].text;
@@ -398,17 +421,17 @@ TEST(Rendezvous, ForgedVerdictIsNotBelieved) {
   const RendezvousOptions options = rank_options(1, 2, address);
   Failure failure;
   std::thread rank1([&] { failure = failure_of([&] { rendezvous(options); }); });
-  ASSERT_TRUE(wait_ready(listener.get(), POLLIN, deadline_in(5s)));
+  ASSERT_TRUE(wait_ready(listener.get(), POLLIN, deadline_in(20s)));
   MessageSocket socket(accept_from(listener.get()).fd, "rank 1", kMaxHandshakeBytes);
-  const Hello hello = Hello::unpack(socket.receive(deadline_in(5s)).payload);
+  const Hello hello = Hello::unpack(socket.receive(deadline_in(20s)).payload);
   RootChallenge challenge;
   const HandshakeKeys keys{derive_job_key(options.secret, challenge.nonce).key, hello.challenge, challenge.challenge};
   challenge.proof = keys.root_proof();
-  socket.send(static_cast<uint16_t>(HandshakeType::challenge), challenge.pack(), deadline_in(5s));
-  socket.receive(deadline_in(5s));
+  socket.send(static_cast<uint16_t>(HandshakeType::challenge), challenge.pack(), deadline_in(20s));
+  socket.receive(deadline_in(20s));
   const Bytes verdict = RosterVerdict{.is_accepted = true}.pack();
   socket.send(static_cast<uint16_t>(HandshakeType::verdict), Sealed{verdict, keys.join_proof(verdict)}.pack(),
-              deadline_in(5s));
+              deadline_in(20s));
   rank1.join();
   EXPECT_EQ(failure.kind, ErrorKind::mismatch) << failure.text;
   EXPECT_TRUE(failure.names("not from rank 0")) << failure.text;

@@ -15,7 +15,7 @@ class FakeSysfs {
   FakeSysfs() {
     const std::filesystem::path memory = "/dev/shm";  // hundreds of files: some disks take seconds for them
     const auto place = std::filesystem::exists(memory) ? memory : std::filesystem::temp_directory_path();
-    std::string name = (place / "tilewire-sysfs-XXXXXX").string();
+    std::string name = (place / "fake-sysfs-XXXXXX").string();
     root_ = mkdtemp(name.data());
   }
   ~FakeSysfs() {
