@@ -33,7 +33,7 @@ class ReductionWorker {
 
   TraceEvent operator()(const PartialSumWork& w) {
     const Schedule& s = schedule();
-    multiply(w.chunk, context().half_of(w.to) + s.partial_offset(s.me(), w.chunk));
+    multiply(w.chunk, context().half_of(s.taker(w.chunk.owner)) + s.partial_offset(s.me(), w.chunk));
     return tile_event(w.chunk);
   }
   TraceEvent operator()(const NodeSumWork& w) {

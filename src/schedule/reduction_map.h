@@ -64,6 +64,10 @@ struct ReductionMap {
     const Rank owner = blocks.at(global / col_blocks).source;
     return {owner, Chunk{global - blocks.chunk_begin[owner.value] * col_blocks}};
   }
+  // Of a chunk; the last ones may have fewer.
+  TILEWIRE_HD constexpr int64_t chunk_rows() const {
+    return dealt_row_blocks == 0 ? blocks.chunk_rows : dealt_chunk_rows;
+  }
   // Of the whole matrix.
   TILEWIRE_HD constexpr RowRange rows(OwnedChunk c) const {
     if (dealt_row_blocks == 0) return blocks.rows({c.owner, Chunk{block_of(c).row}});

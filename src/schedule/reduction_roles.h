@@ -21,7 +21,6 @@ namespace tilewire {
 // A partial sum of a chunk.
 struct PartialSumWork : WorkBase {
   OwnedChunk chunk;
-  Rank to;
 };
 
 class PartialSumRole {
@@ -33,7 +32,6 @@ class PartialSumRole {
     if (at_ >= s_.map.total_chunks()) return false;
     w = Work{};
     w.chunk = s_.map.at(s_.map.order[at_]);
-    w.to = s_.taker(w.chunk.owner);
     w.needs = s_.map.follows_in_slot(w.chunk) ? 1 : 0;
     w.publishes = s_.is_fused ? 1 : 2;
     at_ += s_.workers;
@@ -43,7 +41,8 @@ class PartialSumRole {
     return s_.need(kSlotFree, w.chunk.owner, s_.map.before_in_slot(w.chunk).chunk);
   }
   TILEWIRE_HD constexpr Publish publish(const Work& w, int32_t i) const {
-    if (i == 0) return {w.to, s_.buffers.word(kPartialArrived, s_.me(), s_.map.rail_number(w.chunk))};
+    if (i == 0)
+      return {s_.taker(w.chunk.owner), s_.buffers.word(kPartialArrived, s_.me(), s_.map.rail_number(w.chunk))};
     return {s_.me(), s_.buffers.word(kChunkMade, w.chunk.owner, w.chunk.chunk)};
   }
 

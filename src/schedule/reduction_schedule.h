@@ -49,6 +49,11 @@ struct ReductionSchedule {
   TILEWIRE_HD constexpr int64_t partial_offset(Rank source, OwnedChunk c) const {
     return buffers.partial_offset(partial_slot(source, c));
   }
+  // Whether every rank of the node takes each partial sum, in a slot of that number.
+  TILEWIRE_HD constexpr bool all_take() const { return false; }
+  // A number for each chunk that is added up here, below sums().
+  TILEWIRE_HD constexpr int32_t sum_number(OwnedChunk c) const { return map.rail_number(c).value; }
+  TILEWIRE_HD constexpr int32_t sums() const { return map.rail_chunks + map.chunks_of(me()); }
   // In the own half, of a chunk of the own rail.
   TILEWIRE_HD constexpr int64_t sent_offset(OwnedChunk c) const {
     return buffers.sent_offset(map.rail_number(c).value);

@@ -14,10 +14,13 @@ struct WorkSize {
   int32_t cols = 1;
 };
 
-// PartialSumRole in works: those of a chunk one after the other, by rows, then by columns.
+// A role that makes partial sums, in works: those of a chunk one after the other, by rows, then by
+// columns.
+template <class ChunkRole, class Schedule>
 class PartialTileRole {
  public:
-  struct Work : PartialSumWork {
+  using Chunks = ChunkRole;
+  struct Work : ChunkRole::Work {
     RowRange rows;        // as many as a work has, of the whole matrix: some may be past the chunk
     ColumnRange columns;  // likewise
     RowRange chunk_rows;
@@ -26,13 +29,13 @@ class PartialTileRole {
     int64_t tile = 0;   // number of the chunk, for traces
   };
 
-  TILEWIRE_HD constexpr PartialTileRole(const ReductionSchedule& s, int32_t worker, WorkSize size)
+  TILEWIRE_HD constexpr PartialTileRole(const Schedule& s, int32_t worker, WorkSize size)
       : s_(s), role_(s, worker), size_(size) {}
 
   TILEWIRE_HD constexpr bool next(Work& w) {
     const bool is_first = at_ == works_;
     if (is_first && !begin_chunk()) return false;
-    static_cast<PartialSumWork&>(w) = chunk_;
+    static_cast<typename ChunkRole::Work&>(w) = chunk_;
     if (!is_first) w.needs = 0;
     w.chunk_rows = s_.map.rows(chunk_.chunk);
     w.chunk_columns = s_.map.columns(chunk_.chunk);
@@ -61,9 +64,9 @@ class PartialTileRole {
     return true;
   }
 
-  Kept<ReductionSchedule> s_;
-  PartialSumRole role_;
-  PartialSumWork chunk_;
+  Kept<Schedule> s_;
+  ChunkRole role_;
+  typename ChunkRole::Work chunk_;
   WorkSize size_;
   int32_t works_ = 0;
   int32_t at_ = 0;

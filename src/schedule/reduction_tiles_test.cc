@@ -13,6 +13,8 @@
 namespace tilewire {
 namespace {
 
+using TileRole = PartialTileRole<PartialSumRole, ReductionSchedule>;
+
 TEST(ReductionTilesTest, WorksOfAllWorkersCoverEachElementOnce) {
   const TopologyTables topology = TopologyTables::from_layout({2, 1});
   for (const WorkSize size : {WorkSize{4, 8}, WorkSize{8, 4}, WorkSize{64, 64}, WorkSize{3, 5}}) {
@@ -26,8 +28,8 @@ TEST(ReductionTilesTest, WorksOfAllWorkersCoverEachElementOnce) {
     std::map<std::pair<int64_t, int64_t>, int> times;
     std::map<int64_t, int> works, said;
     for (int32_t worker = 0; worker < s.workers; ++worker) {
-      PartialTileRole::Work w;
-      for (PartialTileRole role(s, worker, size); role.next(w);) {
+      TileRole::Work w;
+      for (TileRole role(s, worker, size); role.next(w);) {
         ++works[w.tile];
         said[w.tile] = w.works;
         EXPECT_EQ(w.rows.rows(), size.rows);
@@ -52,8 +54,8 @@ TEST(ReductionTilesTest, OnlyTheFirstWorkOfAChunkWaitsForItsSlot) {
   s.frame = {.topology = topology.view(), .arena = {}, .me = Rank{0}};
   s.map = tables.view();
   std::vector<int32_t> needs;
-  PartialTileRole::Work w;
-  for (PartialTileRole role(s, 0, {2, 8}); role.next(w);) needs.push_back(w.needs);
+  TileRole::Work w;
+  for (TileRole role(s, 0, {2, 8}); role.next(w);) needs.push_back(w.needs);
   EXPECT_EQ(needs, (std::vector<int32_t>{0, 0, 1, 0, 1, 0}));
 }
 

@@ -1,5 +1,12 @@
-// One GEMM+ReduceScatter of a virtual cluster, with coded values (coded_values.h): products are exact, so that the roundings
-// that the reference makes give every bit of a result.
+// One call of an op that sums products over ranks, on a virtual cluster, with coded values (coded_values.h): products are
+// exact, so that the roundings that the reference makes give every bit of a result.
+//
+// An Op says what is its own:
+//   Problem, Plan, Kernel, Operands, Parameters   its types
+//   problem(size, rank), half_bytes(problem, plan, context), set(plan, size)
+//   first_row(size, rank), rows(size, rank)       of the whole sum, those that the rank gets
+//   bias_of(rank)                                 whose bias is added to them
+//   is_result(flags, word)                        whether the word says that a finished chunk has come
 #pragma once
 
 #include "coded_values.h"
@@ -8,9 +15,6 @@
 #include "virtual_cluster.cuh"
 
 #include "device/tile/tile_form.h"
-#include "ops/gemm_rs/device_launch.cuh"
-#include "ops/gemm_rs/device_parameters.cuh"
-#include "ops/gemm_rs/layout.h"
 #include "testing/reduction_reference.h"
 
 #include <algorithm>
@@ -23,7 +27,7 @@ namespace tilewire {
 
 struct ReductionSize {
   std::string name;
-  std::vector<int64_t> rows;  // of the result on each rank
+  std::vector<int64_t> rows;  // of the result on each rank, or of the whole one in so many parts
   std::vector<int64_t> k;     // of each rank; one number: of all
   int64_t n = 0;
   DataType type = DataType::bf16;
@@ -39,9 +43,19 @@ struct ReductionSize {
   int64_t tile_rows = 0, tile_cols = 0;
   int32_t reduce_workers = 0;
   bool is_fused = true;
+  bool is_one_shot = false;
   std::vector<int32_t> widths = {};  // ranks of each node; empty: all on one
   Personality personality = Personality::rc;
 };
+
+inline int64_t rows_before(const ReductionSize& size, int32_t r) {
+  int64_t begin = 0;
+  for (int32_t before = 0; before < r; ++before) begin += size.rows[static_cast<size_t>(before)];
+  return begin;
+}
+inline int64_t depth_of(const ReductionSize& size, int32_t r) {
+  return size.k.size() == 1 ? size.k[0] : size.k[static_cast<size_t>(r)];
+}
 
 // What rank `rank` has as a: as if its rows lay behind those of the others.
 constexpr int64_t kRowsOfRank = 1000;
@@ -49,18 +63,23 @@ constexpr float coded_factor(int32_t rank, int64_t row, int64_t i, int64_t salt)
   return coded_a(kRowsOfRank * rank + row, i, salt);
 }
 
+template <class OpOfCase>
 class ReductionCase {
  public:
+  using Op = OpOfCase;
+  using Operands = typename Op::Operands;
+  using Parameters = typename Op::Parameters;
+
   ReductionCase(const ReductionSize& size, Epoch first, uint64_t timeout_ns)
       : size_(size), cluster_(cluster_size(size, first)) {
     for (int32_t r = 0; r < ranks(); ++r) add_rank(r, timeout_ns);
   }
 
   int32_t ranks() const { return static_cast<int32_t>(size_.rows.size()); }
-  int64_t total_rows() const { return row_begin(ranks()); }
-  int64_t own_rows(int32_t r) const { return size_.rows[static_cast<size_t>(r)]; }
+  int64_t total_rows() const { return rows_before(size_, ranks()); }
+  int64_t own_rows(int32_t r) const { return Op::rows(size_, r); }
   const VirtualCluster& cluster() const { return cluster_; }
-  const gemm_rs::FusedKernel& kernel(int32_t r) const { return ranks_[static_cast<size_t>(r)]->kernel; }
+  const typename Op::Kernel& kernel(int32_t r) const { return ranks_[static_cast<size_t>(r)]->kernel; }
 
   // New inputs, poison everywhere else: NaN, and `out_fill` in each byte of the results.
   void prepare(Epoch epoch, int out_fill = 0xff) {
@@ -81,15 +100,15 @@ class ReductionCase {
     }
   }
 
-  gemm_rs::FusedParameters parameters(int32_t r, uint64_t agreed_hash = 77) const {
+  Parameters parameters(int32_t r, uint64_t agreed_hash = 77) const {
     return kernel(r).parameters(agreed_hash, operands(r));
   }
-  gemm_rs::FusedOperands operands(int32_t r) const { return ranks_[static_cast<size_t>(r)]->operands; }
-  void launch(int32_t r, gemm_rs::FusedParameters parameters) const {
+  Operands operands(int32_t r) const { return ranks_[static_cast<size_t>(r)]->operands; }
+  void launch(int32_t r, Parameters parameters) const {
     cluster_.start_wire();
     enqueue(r, parameters);
   }
-  void enqueue(int32_t r, gemm_rs::FusedParameters parameters) const {
+  void enqueue(int32_t r, Parameters parameters) const {
     cluster_.use(r);
     kernel(r).launch(parameters, cluster_.stream(r));
   }
@@ -159,28 +178,20 @@ class ReductionCase {
   static constexpr int64_t kGuardRows = 3;
 
   struct PerRank {
-    gemm_rs::FusedKernel kernel;
+    typename Op::Kernel kernel;
     DeviceBuffer<uint16_t> a, b;
     DeviceBuffer<uint8_t> out;
     DeviceBuffer<float> bias, residual;
-    gemm_rs::FusedOperands operands;
+    Operands operands;
   };
 
   static std::vector<int32_t> widths_of(const ReductionSize& size) {
     if (!size.widths.empty()) return size.widths;
     return {static_cast<int32_t>(size.rows.size())};
   }
-  static gemm_rs::Problem problem_of(const ReductionSize& size, int32_t r) {
-    return {.rows = size.rows,
-            .n = size.n,
-            .dtype = size.type,
-            .wire_dtype = size.wire,
-            .k = size.k.size() == 1 ? size.k[0] : size.k[static_cast<size_t>(r)],
-            .out_dtype = size.out};
-  }
-  static gemm_rs::FusedPlan plan_of(const ReductionSize& size, int32_t r, PlanContext context) {
+  static typename Op::Plan plan_of(const ReductionSize& size, int32_t r, PlanContext context) {
     context.workers = size.ctas;
-    gemm_rs::FusedPlan plan = make_plan<gemm_rs::FusedPlan>(problem_of(size, r), context).choice;
+    typename Op::Plan plan = make_plan<typename Op::Plan>(Op::problem(size, r), context).choice;
     if (size.tile_rows != 0) {
       plan.tile_rows = size.tile_rows;
       plan.tile_cols = size.tile_cols;
@@ -193,6 +204,7 @@ class ReductionCase {
     if (size.window >= 0) plan.choice.window = size.window;
     if (size.reduce_workers != 0) plan.choice.reduce_workers = size.reduce_workers;
     plan.choice.is_fused = size.is_fused;
+    Op::set(plan, size);
     return plan;
   }
   static VirtualClusterSize cluster_size(const ReductionSize& size, Epoch first) {
@@ -201,19 +213,14 @@ class ReductionCase {
     PlanContext context{.topology = topology.view(), .me = Rank{0}, .arena = {}, .machine = {}};
     context.arena.flags = {.ranks = topology.view().ranks, .max_chunks = cluster.max_chunks};
     context.arena.half_stride_bytes = int64_t{1} << 40;
-    const gemm_rs::FusedPlan plan = plan_of(size, 0, context);
     // The real context may choose other chunks.
-    cluster.half_bytes = 2 * gemm_rs::layout_of(problem_of(size, 0), plan.choice, context).end + (int64_t{1} << 20);
+    cluster.half_bytes =
+        2 * Op::half_bytes(Op::problem(size, 0), plan_of(size, 0, context), context) + (int64_t{1} << 20);
     cluster.network = {.personality = size.personality, .latency = std::chrono::microseconds(5), .seed = first};
     return cluster;
   }
 
-  int64_t row_begin(int32_t r) const {
-    int64_t begin = 0;
-    for (int32_t before = 0; before < r; ++before) begin += own_rows(before);
-    return begin;
-  }
-  int64_t depth(int32_t r) const { return problem_of(size_, r).k; }
+  int64_t depth(int32_t r) const { return depth_of(size_, r); }
   template <class T>
   static void upload(const DeviceBuffer<T>& to, const std::vector<T>& from) {
     check_cuda(cudaMemcpy(to.data(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "uploading");
@@ -227,8 +234,8 @@ class ReductionCase {
     const int64_t b_rows = size_.is_b_n_major ? k : n, b_cols = size_.is_b_n_major ? n : k, pitch = padded(b_cols) + 8;
     const auto count = [](int64_t elements) { return std::max<int64_t>(1, elements); };
     ranks_.push_back(std::make_unique<PerRank>(
-        PerRank{gemm_rs::FusedKernel(problem_of(size_, r), plan_of(size_, r, context), context,
-                                     cluster_.rank(r, timeout_ns), size_.is_b_n_major),
+        PerRank{typename Op::Kernel(Op::problem(size_, r), plan_of(size_, r, context), context,
+                                    cluster_.rank(r, timeout_ns), size_.is_b_n_major),
                 DeviceBuffer<uint16_t>(count(total_rows() * padded(k))),
                 DeviceBuffer<uint16_t>(count(b_rows * pitch)),
                 DeviceBuffer<uint8_t>((rows + kGuardRows) * out_pitch() * size_bytes(size_.out)),
@@ -252,7 +259,8 @@ class ReductionCase {
   }
   void add_bias(PerRank& rank, int32_t r) {
     std::vector<float> bias(static_cast<size_t>(size_.n));
-    for (int64_t c = 0; c < size_.n; ++c) bias[static_cast<size_t>(c)] = static_cast<float>(coded_bias(r, 0, c));
+    for (int64_t c = 0; c < size_.n; ++c)
+      bias[static_cast<size_t>(c)] = static_cast<float>(coded_bias(Op::bias_of(r), 0, c));
     upload(rank.bias, bias);
     rank.operands.bias = rank.bias.data();
   }
@@ -273,7 +281,7 @@ class ReductionCase {
     for (int32_t s = 0; s < ranks(); ++s) {
       std::vector<double> sum(static_cast<size_t>(size_.n));
       for (int64_t i = 0; i < depth(s); ++i) {
-        const double a = coded_factor(s, row_begin(r) + row, i, salt_);
+        const double a = coded_factor(s, Op::first_row(size_, r) + row, i, salt_);
         for (int64_t c = 0; c < size_.n; ++c) sum[static_cast<size_t>(c)] += a * coded_b(s, 0, i, c);
       }
       sums.push_back(std::move(sum));
@@ -281,7 +289,7 @@ class ReductionCase {
     for (int64_t c = 0; c < size_.n; ++c) {
       for (size_t s = 0; s < sums.size(); ++s) partials[s] = sums[s][static_cast<size_t>(c)];
       auto value = static_cast<float>(reduced(widths_of(size_), partials, wire_types(size_.wire)));
-      if (size_.has_bias) value += static_cast<float>(coded_bias(r, 0, c));
+      if (size_.has_bias) value += static_cast<float>(coded_bias(Op::bias_of(r), 0, c));
       if (size_.has_residual) value += residual_at(row, c);
       if (size_.out == DataType::fp32) {
         memcpy(y + c, &value, sizeof(value));

@@ -17,34 +17,43 @@ TILEWIRE_DEVICE bool is_last_part(uint64_t* counter, int32_t parts) {
   return (ptx::fetch_add_acq_rel_gpu(counter, 1) + 1) % all == 0;
 }
 
-// See MatrixTarget: the slot of a chunk. It is published by the warpgroup that finishes last of all that have a part of the
+// See MatrixTarget: the slot of a chunk, or that at each rank of the node. It is published by the warpgroup that finishes last of all that have a part of the
 // chunk, when its own stores are complete.
+template <class TileRole, class Schedule>
 class SlotTarget {
  public:
-  using Work = PartialTileRole::Work;
+  using Work = typename TileRole::Work;
 
-  TILEWIRE_DEVICE SlotTarget(const ReductionSchedule& s, const CallSpace& space, const ReductionView& view,
+  TILEWIRE_DEVICE SlotTarget(const Schedule& s, const CallSpace& space, const ReductionView& view,
                              int32_t parts_of_work, const Work& w)
       : s_(s), space_(space), view_(view), parts_of_work_(parts_of_work), w_(w) {}
 
   TILEWIRE_DEVICE void store(uint32_t box, TileOrigin at) const {
-    const bool is_last = w_.chunk_columns.end == s_.map.cols;
-    const CUtensorMap* map =
-        view_.slot_map(ArenaLayout::half_of(space_.epoch()), s_.width(), s_.topology().local(w_.to).value, is_last);
-    ptx::tma_store(map, box, at.col - static_cast<int32_t>(w_.chunk_columns.begin),
-                   at.row - static_cast<int32_t>(w_.chunk_rows.begin),
-                   static_cast<int32_t>(s_.partial_slot(s_.me(), w_.chunk)));
+    if (!s_.all_take()) {
+      store_at(s_.topology().local(s_.taker(w_.chunk.owner)).value, box, at);
+      return;
+    }
+#pragma unroll 1
+    for (int32_t local = 0; local < s_.width(); ++local) store_at(local, box, at);
   }
 
   TILEWIRE_DEVICE void finish(uint32_t mark) const {
     ptx::bulk_wait<0>();
     if (mark != 0 || !is_last_part(view_.made + w_.tile, parts_of_work_ * w_.works)) return;
-    const PartialSumRole role(s_, 0);
+    const typename TileRole::Chunks role(s_, 0);
     for (int32_t i = 0; i < w_.publishes; ++i) space_.publish(role.publish(w_, i));
   }
 
  private:
-  const ReductionSchedule& s_;
+  TILEWIRE_DEVICE void store_at(int32_t local, uint32_t box, TileOrigin at) const {
+    const bool is_last = w_.chunk_columns.end == s_.map.cols;
+    const CUtensorMap* map = view_.slot_map(ArenaLayout::half_of(space_.epoch()), s_.width(), local, is_last);
+    ptx::tma_store(map, box, at.col - static_cast<int32_t>(w_.chunk_columns.begin),
+                   at.row - static_cast<int32_t>(w_.chunk_rows.begin),
+                   static_cast<int32_t>(s_.partial_slot(s_.me(), w_.chunk)));
+  }
+
+  const Schedule& s_;
   const CallSpace& space_;
   const ReductionView& view_;
   int32_t parts_of_work_;
@@ -73,18 +82,18 @@ class WireEpilogue {
 };
 
 // See TileMaps.
-template <class Form>
+template <class Form, class TileRole, class Schedule>
 class PartialTileMaps {
  public:
-  using Work = PartialTileRole::Work;
+  using Work = typename TileRole::Work;
 
-  TILEWIRE_DEVICE PartialTileMaps(const CUtensorMap& a, const CUtensorMap& b, const ReductionSchedule& s,
-                                  const CallSpace& space, const ReductionView& view)
+  TILEWIRE_DEVICE PartialTileMaps(const CUtensorMap& a, const CUtensorMap& b, const Schedule& s, const CallSpace& space,
+                                  const ReductionView& view)
       : a_(a), b_(b), s_(s), space_(space), view_(view) {}
 
   TILEWIRE_DEVICE const CUtensorMap* a_of(const Work&, int32_t&) const { return &a_; }
   TILEWIRE_DEVICE const CUtensorMap* b_of(const Work&) const { return &b_; }
-  TILEWIRE_DEVICE SlotTarget target(const Work& w) const {
+  TILEWIRE_DEVICE SlotTarget<TileRole, Schedule> target(const Work& w) const {
     using Plan = FormPlan<Form>;
     return {s_, space_, view_, Plan::kClusterCtas * Plan::kGroupsPerTile, w};
   }
@@ -97,7 +106,7 @@ class PartialTileMaps {
  private:
   const CUtensorMap& a_;
   const CUtensorMap& b_;
-  const ReductionSchedule& s_;
+  const Schedule& s_;
   const CallSpace& space_;
   const ReductionView& view_;
 };

@@ -2,8 +2,8 @@
 
 namespace tilewire {
 
-std::vector<CUtensorMap> encode_slots(const ReductionSchedule& s, const DeviceRank& rank, DataType partial,
-                                      TensorBox box) {
+std::vector<CUtensorMap> encode_slots(const ReductionSchedule& s, std::span<const int32_t> source_slots,
+                                      const DeviceRank& rank, DataType partial, TensorBox box) {
   std::vector<CUtensorMap> maps;
   const ReductionMap& map = s.map;
   if (partial == DataType::fp32) box.cols /= 2;  // of as many bytes
@@ -13,12 +13,12 @@ std::vector<CUtensorMap> encode_slots(const ReductionSchedule& s, const DeviceRa
       std::byte* arena = rank.arenas.at(static_cast<size_t>(s.source(l).value));
       for (const int64_t cols : {map.chunk_cols, last_cols}) {
         maps.emplace_back();
-        const int64_t slots = int64_t{map.source_slots[l]} * s.width();
+        const int64_t slots = int64_t{source_slots[static_cast<size_t>(l)]} * s.width();
         if (slots == 0 || cols == 0) continue;
         maps.back() = encode_slot_map("the slots of partial sums",
                                       {.data = arena + s.frame.arena.half_offset(half) + s.buffers.partial_offset(0),
                                        .slots = slots,
-                                       .rows = map.blocks.chunk_rows,
+                                       .rows = map.chunk_rows(),
                                        .cols = cols,
                                        .pitch_bytes = ReductionBuffers::pitch_bytes({0, cols}, s.buffers.partial_bytes),
                                        .slot_bytes = s.buffers.partial_slot_bytes,
@@ -30,13 +30,13 @@ std::vector<CUtensorMap> encode_slots(const ReductionSchedule& s, const DeviceRa
   return maps;
 }
 
-void place_reduction(DeviceTables& tables, const std::vector<CUtensorMap>& slots, ReductionSchedule& s,
+void place_reduction(DeviceTables& tables, const std::vector<CUtensorMap>& slots, int32_t sums, ReductionSchedule& s,
                      ReductionView& view) {
   const auto count = [](int32_t number) { return static_cast<size_t>(number); };
   ReductionMap& map = s.map;
-  const int32_t chunks = map.total_chunks(), own_chunks = map.chunks_of(s.me());
+  const int32_t chunks = map.total_chunks();
   tables.place_zeroed(view.made, count(chunks));
-  tables.place_zeroed(view.summed, count(map.rail_chunks + own_chunks));
+  tables.place_zeroed(view.summed, count(sums));
   view.slots = slots.data();
   tables.place(view.slots, slots.size());
   tables.place(map.order, count(chunks));

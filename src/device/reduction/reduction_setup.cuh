@@ -7,18 +7,20 @@
 #include "device/tile/tensor_map.cuh"
 #include "schedule/reduction_schedule.h"
 
+#include <span>
 #include <vector>
 
 namespace tilewire {
 
 // How this rank's partial sums are seen by its stores: as ReductionView::slots has them, for boxes of so many rows and
-// columns of 16 bits. Maps of slots that there are none of are left empty.
-std::vector<CUtensorMap> encode_slots(const ReductionSchedule& s, const DeviceRank& rank, DataType partial,
-                                      TensorBox box);
+// columns of 16 bits. `source_slots`: how many one source has at each rank of the node. Maps of slots that there are none
+// of are left empty.
+std::vector<CUtensorMap> encode_slots(const ReductionSchedule& s, std::span<const int32_t> source_slots,
+                                      const DeviceRank& rank, DataType partial, TensorBox box);
 
 // The tables behind the map and the counters of the view, on the device once `tables` are uploaded; `slots` stays where it
-// is until then.
-void place_reduction(DeviceTables& tables, const std::vector<CUtensorMap>& slots, ReductionSchedule& s,
+// is until then. `sums`: of the schedule.
+void place_reduction(DeviceTables& tables, const std::vector<CUtensorMap>& slots, int32_t sums, ReductionSchedule& s,
                      ReductionView& view);
 
 }  // namespace tilewire

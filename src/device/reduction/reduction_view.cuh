@@ -23,12 +23,17 @@ struct ReductionView {
   // How many parts of a chunk have been done in all calls, in device memory of this rank alone: who has done the last one
   // publishes the chunk.
   uint64_t* made = nullptr;    // [chunks], by global number
-  uint64_t* summed = nullptr;  // [chunks of the rail], by its number there
+  uint64_t* summed = nullptr;  // [sums()], by ReductionSchedule::sum_number()
 
   TILEWIRE_DEVICE const CUtensorMap* slot_map(int32_t half, int32_t width, int32_t local, bool is_last) const {
     return slots + (half * width + local) * 2 + (is_last ? 1 : 0);
   }
 };
+
+// Whether sums are walked four at a time: some slots have 32 bits.
+TILEWIRE_DEVICE bool is_wide(const ReductionView& view, bool has_other_nodes) {
+  return view.partial == DataType::fp32 || (has_other_nodes && view.node_sum == DataType::fp32);
+}
 
 // The caller's memory for the sum of own chunks, and what is added to it.
 struct ResultView {

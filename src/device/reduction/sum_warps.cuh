@@ -35,13 +35,14 @@ struct SlotStack {
   }
 };
 
-// Where slots lie, for those that add up.
+// Where slots lie, for those that add up. Schedule derives from ReductionSchedule.
+template <class Schedule>
 class SumSlots {
  public:
-  TILEWIRE_DEVICE SumSlots(const ReductionSchedule& s, const CallSpace& space, const ReductionView& view)
+  TILEWIRE_DEVICE SumSlots(const Schedule& s, const CallSpace& space, const ReductionView& view)
       : s_(s), half_(space.half(s.me())), view_(view) {}
 
-  TILEWIRE_DEVICE const ReductionSchedule& schedule() const { return s_; }
+  TILEWIRE_DEVICE const Schedule& schedule() const { return s_; }
   TILEWIRE_DEVICE const ReductionView& view() const { return view_; }
   // The own node's partial sums, by rank.
   TILEWIRE_DEVICE SlotStack partials(OwnedChunk c) const {
@@ -61,7 +62,7 @@ class SumSlots {
   }
 
  private:
-  const ReductionSchedule& s_;
+  const Schedule& s_;
   std::byte* half_;
   const ReductionView& view_;
 };
@@ -92,10 +93,10 @@ TILEWIRE_DEVICE void add_up(const SlotStack& stack, int32_t slots, const NumberP
 }
 
 // The sum of the own node of a chunk for an owner elsewhere, into the slot from which it is sent.
-template <int kCount>
-TILEWIRE_DEVICE void add_node_sum(const SumSlots& slots, OwnedChunk c, const SumTeam& team) {
+template <int kCount, class Schedule>
+TILEWIRE_DEVICE void add_node_sum(const SumSlots<Schedule>& slots, OwnedChunk c, const SumTeam& team) {
   constexpr int32_t kAtOnce = 2;
-  const ReductionSchedule& s = slots.schedule();
+  const Schedule& s = slots.schedule();
   const SlotStack partials = slots.partials(c);
   const SlotStack to{slots.sent(c), 0, slots.pitch_bytes(c, s.buffers.sum_bytes), slots.view().node_sum};
   for_each_place<kCount, kAtOnce>(static_cast<int32_t>(s.map.rows(c).rows()),
@@ -123,7 +124,7 @@ class ResultRow {
   TILEWIRE_DEVICE ResultRow(const ResultView& r, int32_t row, int32_t col, int32_t count)
       : r_(r), row_(row), col_(col), count_(count) {}
 
-  TILEWIRE_DEVICE void write(Numbers<kCount>& sum) const {
+  TILEWIRE_DEVICE void add(Numbers<kCount>& sum) const {
     if (r_.bias != nullptr) {
 #pragma unroll
       for (int32_t i = 0; i < kCount; ++i) {
@@ -137,16 +138,7 @@ class ResultRow {
         if (i < count_) sum.v[i] += load_number(at + (col_ + i) * r_.residual_col_bytes, r_.residual_type);
       }
     }
-    store(sum);
   }
-  TILEWIRE_DEVICE void write_nan() const {
-    Numbers<kCount> nan;
-#pragma unroll
-    for (int32_t i = 0; i < kCount; ++i) nan.v[i] = __uint_as_float(0xffffffff);
-    store(nan);
-  }
-
- private:
   TILEWIRE_DEVICE void store(const Numbers<kCount>& sum) const {
     std::byte* to = r_.out + row_ * r_.out_pitch_bytes + int64_t{col_} * bytes_of(r_.out_type);
     if (r_.is_aligned && count_ == kCount) {
@@ -158,7 +150,14 @@ class ResultRow {
       if (i < count_) store_number(to + i * bytes_of(r_.out_type), sum.v[i], r_.out_type);
     }
   }
+  TILEWIRE_DEVICE void store_nan() const {
+    Numbers<kCount> nan;
+#pragma unroll
+    for (int32_t i = 0; i < kCount; ++i) nan.v[i] = __uint_as_float(0xffffffff);
+    store(nan);
+  }
 
+ private:
   const ResultView& r_;
   int32_t row_, col_, count_;
 };
@@ -193,19 +192,19 @@ TILEWIRE_DEVICE void add_nodes(const ReductionSchedule& s, const SlotStack& rece
   }
 }
 
-// The sums of all nodes of an own chunk, by node, each rounded as it would be on its way; then what is added, and the
-// result. With is_here = false the result is NaN.
-template <int kCount>
-TILEWIRE_DEVICE void add_owned_sum(const SumSlots& slots, const ResultView& result, OwnedChunk c, const SumTeam& team,
-                                   bool is_here) {
+// The sums of all nodes of a chunk that is finished here, by node, each rounded as it would be on its way; then what is
+// added, and the result, whose row `first_row` is the chunk's first. also(place, sum): what else the result goes to. With
+// is_here = false the result is NaN.
+template <int kCount, class Schedule, class Also>
+TILEWIRE_DEVICE void add_owned_sum(const SumSlots<Schedule>& slots, const ResultView& result, OwnedChunk c,
+                                   int32_t first_row, const SumTeam& team, bool is_here, const Also& also) {
   constexpr int32_t kAtOnce = 1;
-  const ReductionSchedule& s = slots.schedule();
+  const Schedule& s = slots.schedule();
   const int32_t others = s.other_nodes();
   const SlotStack partials = slots.partials(c);
   const SlotStack received = others > 0 ? slots.received(c) : partials;
   const RowRange rows = s.map.rows(c);
   const ColumnRange columns = s.map.columns(c);
-  const auto first_row = static_cast<int32_t>(rows.begin - s.map.blocks.row_begin[s.me().value]);
   const auto first_col = static_cast<int32_t>(columns.begin);
   for_each_place<kCount, kAtOnce>(
       static_cast<int32_t>(rows.rows()), static_cast<int32_t>(columns.cols()), team,
@@ -222,40 +221,56 @@ TILEWIRE_DEVICE void add_owned_sum(const SumSlots& slots, const ResultView& resu
           const NumberPlace& p = places[i];
           const ResultRow<kCount> to(result, first_row + p.row, first_col + p.col, p.count);
           if (is_here) {
-            to.write(sums[i]);
+            to.add(sums[i]);
+            to.store(sums[i]);
+            also(p, sums[i]);
           } else {
-            to.write_nan();
+            to.store_nan();
           }
         }
       });
 }
 
-// Runs a role that adds up chunks, by a whole warp. `add(chunk, is_here)`: this warp's part of it.
-template <class Role, class Add>
-TILEWIRE_DEVICE void run_sums(const SumSlots& slots, const CallSpace& space, Role role, int32_t number,
-                              const SumTeam& team, TracePlace place, const Add& add) {
-  const ReductionSchedule& s = slots.schedule();
+// Runs a role by a whole warp of a team: move(work, is_here) does this warp's part of a work. The last one of the team
+// to be done publishes; counter_of(work, its number): where the parts that are done
+// are counted. `note_of(work)`: for the trace.
+template <class Role, class CounterOf, class NoteOf, class Move>
+TILEWIRE_DEVICE void run_moves(const CallSpace& space, Role role, int32_t number, const SumTeam& team, TracePlace place,
+                               const CounterOf& counter_of, const NoteOf& note_of, const Move& move) {
   const bool is_leader = threadIdx.x % 32 == 0;
   CallGate gate(space, number, kSumPauseNs);
   const TraceLane trace = space.trace(place);
   const bool is_noted = is_leader && team.part == 0 && trace.is_on();
-  for (typename Role::Work w; role.next(w);) {
-    if (is_noted) {
-      trace.wait({.work = s.map.global(w.chunk),
-                  .source = s.me().value,
-                  .bytes = static_cast<uint32_t>(s.sum_bytes(w.chunk)),
-                  .role = static_cast<uint8_t>(number),
-                  .link = TraceLink::copy});
-    }
+  int32_t works = 0;
+  for (typename Role::Work w; role.next(w); ++works) {
+    if (is_noted) trace.wait(note_of(w));
     const bool is_here = gate.pass(role, w);
     if (is_noted) trace.begin();
-    add(w.chunk, is_here);
+    move(w, is_here);
     __syncwarp();
     if (is_noted) trace.end();
-    if (!is_leader || !is_here || w.publishes == 0) continue;
-    if (!is_last_part(slots.view().summed + s.map.rail_number(w.chunk).value, team.parts)) continue;
+    if (!is_leader || !is_here || w.publishes == 0 || !is_last_part(counter_of(w, works), team.parts)) continue;
     for (int32_t i = 0; i < w.publishes; ++i) space.publish(role.publish(w, i));
   }
+}
+
+// The same of a role that adds up chunks: add(chunk, is_here).
+template <class Schedule, class Role, class Add>
+TILEWIRE_DEVICE void run_sums(const SumSlots<Schedule>& slots, const CallSpace& space, const Role& role, int32_t number,
+                              const SumTeam& team, TracePlace place, const Add& add) {
+  const Schedule& s = slots.schedule();
+  using Work = typename Role::Work;
+  run_moves(
+      space, role, number, team, place,
+      [&](const Work& w, int32_t) { return slots.view().summed + s.sum_number(w.chunk); },
+      [&](const Work& w) {
+        return TraceNote{.work = s.map.global(w.chunk),
+                         .source = s.me().value,
+                         .bytes = static_cast<uint32_t>(s.sum_bytes(w.chunk)),
+                         .role = static_cast<uint8_t>(number),
+                         .link = TraceLink::copy};
+      },
+      [&](const Work& w, bool is_here) { add(w.chunk, is_here); });
 }
 
 }  // namespace tilewire

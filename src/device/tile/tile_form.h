@@ -85,6 +85,13 @@ struct WithRoomForWords : Base {
   static constexpr int32_t kLoaderRegisters = 104;
 };
 
+// The same for whom more is in flight there: sums that go to several ranks.
+template <class Base>
+struct WithRoomForSums : Base {
+  static constexpr int32_t kSpareBytes = 64;
+  static constexpr int32_t kLoaderRegisters = 120;
+};
+
 // Columns of a row of shared memory and steps of K in a stage: 128 bytes, the width of the swizzle.
 constexpr int32_t kStageDepth = 64;
 constexpr int32_t kElementBytes = 2;

@@ -36,6 +36,11 @@ ReductionNeeds needs_of(const ReductionCut& cut, const PlanChoice& choice, const
   return choice.is_one_shot ? one_shot_needs(x.topology, cut) : reduction_needs(x.topology, cut);
 }
 
+DataType largest_sent(const Problem& p) {
+  const DataType sum = wire_types(p.wire_dtype).node_sum;
+  return size_bytes(p.out_dtype) > size_bytes(sum) ? p.out_dtype : sum;
+}
+
 CallLayout layout_of(const Problem& p, const PlanChoice& choice, const PlanContext& x) {
   const ReductionCut cut = cut_of(p, choice);
   CallLayout layout{reduction_layout(cut, needs_of(cut, choice, x), wire_types(p.wire_dtype), x)};

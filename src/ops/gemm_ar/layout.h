@@ -13,6 +13,11 @@ ReductionCut cut_of(const Problem& problem, const PlanChoice& choice);
 // What the form needs of memory and words.
 ReductionNeeds needs_of(const ReductionCut& cut, const PlanChoice& choice, const PlanContext& context);
 
+inline constexpr const char* kOneShotUnderWindow =
+    "is_one_shot = true and window > 0: one shot has a slot for every chunk";
+// Of what is sent between nodes, the dtype with the most bytes.
+DataType largest_sent(const Problem& problem);
+
 struct CallLayout : ReductionLayout {
   int64_t results_begin = 0;   // from the start of each half of the arena
   int64_t finished_begin = 0;  // likewise

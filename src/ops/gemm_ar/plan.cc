@@ -33,11 +33,9 @@ class Planner : public PlannerOf<PlanChoice> {
   int64_t half_bytes(const PlanChoice& c) const { return layout_of(p_, c, x_).end; }
   std::string reason_against(const PlanChoice& c) const {
     if (!c.is_fused && c.window > 0) return kUnfusedUnderWindow;
-    if (c.is_one_shot && c.window > 0) return "is_one_shot = true and window > 0: one shot has a slot for every chunk";
+    if (c.is_one_shot && c.window > 0) return kOneShotUnderWindow;
     const ReductionCut cut = cut_of(p_, c);
-    const DataType sum = wire_types(p_.wire_dtype).node_sum;
-    return reason_against_chunks(cut, needs_of(cut, c, x_),
-                                 size_bytes(p_.out_dtype) > size_bytes(sum) ? p_.out_dtype : sum, x_);
+    return reason_against_chunks(cut, needs_of(cut, c, x_), largest_sent(p_), x_);
   }
 
   // Of forms that cost the same the first one is taken: two shots need less memory.

@@ -50,10 +50,18 @@ struct Schedule : ReductionSchedule {
   }
 
   // ---- either form: slots. Those of a reduction to owners are ReductionSchedule's.
-  TILEWIRE_HD constexpr int64_t partial_offset(Rank source, OwnedChunk c) const {
-    if (!is_one_shot) return ReductionSchedule::partial_offset(source, c);
-    return buffers.partial_offset(int64_t{frame.topology.local(source).value} * map.total_chunks() + map.global(c));
+  TILEWIRE_HD constexpr int64_t partial_slot(Rank source, OwnedChunk c) const {
+    if (!is_one_shot) return ReductionSchedule::partial_slot(source, c);
+    return int64_t{frame.topology.local(source).value} * map.total_chunks() + map.global(c);
   }
+  TILEWIRE_HD constexpr int64_t partial_offset(Rank source, OwnedChunk c) const {
+    return buffers.partial_offset(partial_slot(source, c));
+  }
+  TILEWIRE_HD constexpr bool all_take() const { return is_one_shot; }
+  TILEWIRE_HD constexpr int32_t sum_number(OwnedChunk c) const {
+    return is_one_shot ? number(here(), map.global(c)).value : ReductionSchedule::sum_number(c);
+  }
+  TILEWIRE_HD constexpr int32_t sums() const { return is_one_shot ? added_by(me()) : ReductionSchedule::sums(); }
   TILEWIRE_HD constexpr int64_t sent_offset(OwnedChunk c) const {
     return is_one_shot ? buffers.sent_offset(number(here(), map.global(c)).value) : ReductionSchedule::sent_offset(c);
   }

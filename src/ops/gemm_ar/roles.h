@@ -12,4 +12,12 @@ struct Roles : RoleList<Roles> {
                                        {"forward"}, {"finish"},           {"collect"}, {"drain"}};
 };
 
+constexpr int32_t kCallRole = Roles::number("call");
+constexpr int32_t kComputeRole = Roles::number("compute");
+constexpr int32_t kReduceRole = Roles::number("reduce");
+constexpr int32_t kSendRole = Roles::number("send");
+constexpr int32_t kForwardRole = Roles::number("forward");
+constexpr int32_t kFinishRole = Roles::number("finish");
+constexpr int32_t kCollectRole = Roles::number("collect");
+
 }  // namespace tilewire::gemm_ar

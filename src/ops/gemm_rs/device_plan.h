@@ -8,26 +8,24 @@
 
 #include "device/tile/tile_form.h"
 #include "ops/gemm_rs/plan.h"
+#include "planning/op_plans.h"
+#include "reduction/tiled_plan.h"
 
 namespace tilewire::gemm_rs {
 
-// What the fused kernel is built in, a source file each (device_*x*.cu).
-inline constexpr std::array kFusedForms = {form_numbers<WithRoomForWords<Cooperative128x256>>(),
-                                           form_numbers<WithRoomForWords<PingPong128x128>>(),
-                                           form_numbers<WithRoomForWords<PingPong64x128>>()};
-
 class FusedPlanner;  // device_plan.cc
 
-// The part of a plan that a kernel needs. Of the choice: workers are clusters, reduce_workers teams of warps beside their
-// tiles; cursors count for nothing.
+// The part of a plan that a kernel needs: see reduction/tiled_plan.h.
 struct FusedPlan {
   using Problem = gemm_rs::Problem;
   using Planner = FusedPlanner;
+  static constexpr std::array kForms = {form_numbers<WithRoomForWords<Cooperative128x256>>(),
+                                        form_numbers<WithRoomForWords<PingPong128x128>>(),
+                                        form_numbers<WithRoomForWords<PingPong64x128>>()};
 
   PlanChoice choice;
-  // Those of a form's works; this rank's own, as a chunk may be several works.
-  int64_t tile_rows = kFusedForms[0].work_rows();
-  int64_t tile_cols = kFusedForms[0].work_cols();
+  int64_t tile_rows = kForms[0].work_rows();
+  int64_t tile_cols = kForms[0].work_cols();
 
   // Throws Error(invalid_argument) naming the field that is missing, unknown or out of range.
   static FusedPlan from_json(const std::string& json);
@@ -42,14 +40,10 @@ requires std::is_same_v<std::remove_const_t<Fused>, FusedPlan>
 void for_each_field(Fused& plan, Visit&& visit) {
   for_each_field(plan.choice, visit);
   visit("band_blocks", plan.choice.band_blocks, NumberRange{1, 1 << 20});
-  visit("tile_rows", plan.tile_rows, NumberRange{1, 1024});
-  visit("tile_cols", plan.tile_cols, NumberRange{1, 1024});
+  for_each_tile_field(plan, visit);
 }
 
 std::string to_json(const FusedPlan& plan);
-
-// The form whose works have the tiles of the plan; null: none has.
-const FormNumbers* form_of(const FusedPlan& plan);
 
 // The tables behind the schedule that a kernel walks: those of the plan's choice, with who does what on the GPU. One
 // source for the kernel and for reports.
@@ -58,11 +52,12 @@ class FusedTables {
   FusedTables(const Problem& problem, const FusedPlan& plan, const PlanContext& context);
 
   Schedule schedule(Epoch epoch) const;
-  int32_t ctas() const { return ctas_; }
+  int32_t ctas() const { return grid_.ctas; }
 
  private:
   ScheduleTables tables_;
-  int32_t ctas_ = 0, workers_ = 0, reduce_workers_ = 0;
+  TiledGrid grid_;
+  int32_t reduce_workers_;
 };
 
 }  // namespace tilewire::gemm_rs

@@ -18,9 +18,7 @@ CallParts FusedPlan::agreed() const {
 }
 
 std::string FusedPlan::text() const {
-  const FormNumbers* form = form_of(*this);
-  return fmt::format("{}, bands of {}, tiles {}", choice.text(), choice.band_blocks,
-                     form == nullptr ? "of no form" : form->name);
+  return fmt::format("{}, bands of {}, tiles {}", choice.text(), choice.band_blocks, name_of_form(*this));
 }
 
 }  // namespace tilewire::gemm_rs

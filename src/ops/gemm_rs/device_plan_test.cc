@@ -43,7 +43,7 @@ TEST_F(FusedReductionPlanTest, ChunksWindowAndBandsAreTheSameOnAllRanksWhateverT
 
 TEST_F(FusedReductionPlanTest, EveryFormIsACandidateFusedAndUnfusedAndSaysWhyItLost) {
   const PlanOf<FusedPlan> plan = make_plan<FusedPlan>(problem(8192, 8192, 4096), context());
-  for (const FormNumbers& form : kFusedForms) {
+  for (const FormNumbers& form : FusedPlan::kForms) {
     for (const bool is_fused : {true, false}) {
       EXPECT_TRUE(std::any_of(plan.candidates.begin(), plan.candidates.end(), [&](const CandidateOf<FusedPlan>& c) {
         return form_of(c.choice) == &form && c.choice.choice.is_fused == is_fused && !c.verdict.empty();
@@ -76,8 +76,8 @@ TEST_F(FusedReductionPlanTest, JsonGoesBothWaysAndAGivenPlanIsTaken) {
   FusedPlan plan = make_plan<FusedPlan>(problem(8192, 4096, 4096), context()).choice;
   plan.choice.band_blocks = 3;
   plan.choice.reduce_workers = 7;
-  plan.tile_rows = kFusedForms[2].work_rows();
-  plan.tile_cols = kFusedForms[2].work_cols();
+  plan.tile_rows = FusedPlan::kForms[2].work_rows();
+  plan.tile_cols = FusedPlan::kForms[2].work_cols();
   EXPECT_EQ(to_json(FusedPlan::from_json(to_json(plan))), to_json(plan));
   const PlanOf<FusedPlan> given = make_plan<FusedPlan>(problem(8192, 4096, 4096), to_json(plan), context());
   EXPECT_EQ(to_json(given.choice), to_json(plan));

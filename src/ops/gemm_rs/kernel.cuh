@@ -15,10 +15,10 @@
 
 namespace tilewire::gemm_rs {
 
-// Whether sums are walked four at a time: some slots have 32 bits.
+using TileRole = PartialTileRole<ComputeRole, Schedule>;
+
 TILEWIRE_DEVICE bool is_wide(const FusedParameters& p) {
-  return p.reduction.partial == DataType::fp32 ||
-         (p.schedule.other_nodes() > 0 && p.reduction.node_sum == DataType::fp32);
+  return tilewire::is_wide(p.reduction, p.schedule.other_nodes() > 0);
 }
 
 TILEWIRE_DEVICE void run_reduce(const FusedParameters& p, const CallSpace& space, const SumTeam& team) {
@@ -37,12 +37,15 @@ TILEWIRE_DEVICE void run_reduce(const FusedParameters& p, const CallSpace& space
 TILEWIRE_DEVICE void run_finish(const FusedParameters& p, const CallSpace& space, const SumTeam& team,
                                 TracePlace place) {
   const SumSlots slots(p.schedule, space, p.reduction);
+  const int64_t first_row = p.schedule.map.blocks.row_begin[p.schedule.me().value];
+  const auto nothing_else = [](const NumberPlace&, auto&) {};
   run_sums(slots, space, FinishRole(p.schedule, team.worker), kFinishRole, team, place,
            [&](OwnedChunk c, bool is_here) {
+             const auto row = static_cast<int32_t>(p.schedule.map.rows(c).begin - first_row);
              if (is_wide(p)) {
-               add_owned_sum<4>(slots, p.result, c, team, is_here);
+               add_owned_sum<4>(slots, p.result, c, row, team, is_here, nothing_else);
              } else {
-               add_owned_sum<8>(slots, p.result, c, team, is_here);
+               add_owned_sum<8>(slots, p.result, c, row, team, is_here, nothing_else);
              }
            });
 }
@@ -120,8 +123,8 @@ __global__ void __launch_bounds__(kGemmThreads, 1) fused_kernel(const __grid_con
   const CallSpace space(p.schedule.frame, p.call);
   const SharedTiles<Form> shared(memory);
   constexpr WorkSize kSize{Form::kRows * Plan::kClusterRowTiles, Form::kCols * Plan::kClusterColTiles};
-  run_gemm_roles<Config>(shared, PartialTileMaps<Form>(p.a, p.b, p.schedule, space, p.reduction),
-                         PartialTileRole(p.schedule, SharedTiles<Form>::worker(), kSize),
+  run_gemm_roles<Config>(shared, PartialTileMaps<Form, TileRole, Schedule>(p.a, p.b, p.schedule, space, p.reduction),
+                         TileRole(p.schedule, SharedTiles<Form>::worker(), kSize),
                          CallGate(space, kComputeRole, kTilePauseNs), p.stages_per_tile, WireEpilogue(p.reduction),
                          Beside<Form>(p, space, shared));
 }

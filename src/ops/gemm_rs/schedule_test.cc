@@ -79,8 +79,7 @@ TEST(GemmRsSchedule, EachPartAndEachNodeSumArrivesOnceWhereItIsAddedUp) {
       const Schedule s = ranks.at(r);
       for (int32_t worker = 0; worker < s.workers; ++worker) {
         walk(ComputeRole(s, worker), [&](const ComputeWork& w, const ComputeRole& role) {
-          EXPECT_EQ(role.publish(w, 0).to, w.to);
-          ++partials[{w.to.value, r, key(w.chunk)}];
+          ++partials[{role.publish(w, 0).to.value, r, key(w.chunk)}];
         });
       }
       for (int32_t worker = 0; worker < s.reduce_workers; ++worker) {

@@ -27,7 +27,8 @@ struct ReductionModel {
 
   void touch(const PartialSumWork& w, Touch& touch) const {
     touch_product(w.chunk, touch);
-    touch.write(partial(w.to, schedule.me(), w.chunk), partial_content(schedule.me(), w.chunk));
+    touch.write(partial(schedule.taker(w.chunk.owner), schedule.me(), w.chunk),
+                partial_content(schedule.me(), w.chunk));
   }
   void touch(const NodeSumWork& w, Touch& touch) const { touch_node_sum(w.chunk, touch); }
   void touch(const SumSendWork& w, Touch& touch) const {

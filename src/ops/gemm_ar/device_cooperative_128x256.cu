@@ -1,0 +1,9 @@
+#include "ops/gemm_ar/device_entry.cuh"
+
+namespace tilewire::gemm_ar {
+
+const void* fused_cooperative_128x256(DataType type, bool is_b_n_major) {
+  return fused_entry<WithRoomForSums<Cooperative128x256>>(type, is_b_n_major);
+}
+
+}  // namespace tilewire::gemm_ar

@@ -1,0 +1,54 @@
+#include "ops/gemm_ar/device_launch.cuh"
+
+#include "ops/gemm_ar/device_entries.h"
+#include "ops/gemm_ar/device_parameters.cuh"
+#include "reduction/fused_reduction_kernel.cuh"
+
+#include <array>
+
+namespace tilewire::gemm_ar {
+
+constexpr std::array kEntries = {
+    FormEntry{FusedPlan::kForms[0], fused_cooperative_128x256},
+    FormEntry{FusedPlan::kForms[1], fused_ping_pong_64x128},
+};
+
+struct KernelOp::Own {
+  GatherView gather;
+
+  void place(DeviceTables& device, const Schedule& s) {
+    size_t works = 0;
+    const auto count_works = [&](auto forward) {
+      for (typename decltype(forward)::Work w; forward.next(w);) ++works;
+    };
+    s.is_one_shot ? count_works(one_shot::ForwardRole(s)) : count_works(ForwardRole(s));
+    device.place_zeroed(gather.forwarded, works);
+    device.place_zeroed(gather.collected, s.is_one_shot ? 0 : static_cast<size_t>(s.map.total_chunks()));
+  }
+  void give(FusedParameters& p) const { p.gather = gather; }
+};
+
+// Of a plan that has been checked.
+const FormEntry& KernelOp::entry(const FusedPlan& plan) {
+  return kEntries[static_cast<size_t>(form_of(plan) - FusedPlan::kForms.data())];
+}
+
+ReductionKernelShape KernelOp::shape(const Problem& p, Rank) {
+  return {.op = kCallName,
+          .rows = p.m,
+          .result_rows = p.m,
+          .n = p.n,
+          .k = p.k,
+          .type = p.dtype,
+          .result_type = p.out_dtype};
+}
+
+// In one shot every rank of the node has a slot for every chunk.
+std::vector<int32_t> KernelOp::source_slots(const Schedule& s) {
+  if (s.is_one_shot) return std::vector<int32_t>(static_cast<size_t>(s.width()), s.map.total_chunks());
+  return {s.map.source_slots, s.map.source_slots + s.width()};
+}
+
+}  // namespace tilewire::gemm_ar
+
+template class tilewire::FusedReductionKernel<tilewire::gemm_ar::KernelOp>;

@@ -1,0 +1,9 @@
+#include "ops/gemm_ar/device_entry.cuh"
+
+namespace tilewire::gemm_ar {
+
+const void* fused_ping_pong_64x128(DataType type, bool is_b_n_major) {
+  return fused_entry<WithRoomForSums<PingPong64x128>>(type, is_b_n_major);
+}
+
+}  // namespace tilewire::gemm_ar

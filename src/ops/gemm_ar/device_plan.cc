@@ -1,0 +1,109 @@
+#include "ops/gemm_ar/device_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "ops/gemm_ar/helper_deal.h"
+#include "ops/gemm_ar/layout.h"
+#include "planning/plan_json.h"
+#include "planning/planner.h"
+#include "reduction/tiled_planner.h"
+
+namespace tilewire::gemm_ar {
+
+// See planning/planner.h and reduction/tiled_planner.h.
+class FusedPlanner : public TiledPlanner<FusedPlanner, FusedPlan, ScheduleTables> {
+ public:
+  static constexpr const char* kName = kCallName;
+
+  FusedPlanner(const Problem& problem, const PlanContext& context) : TiledPlanner(problem, context) {}
+
+  std::string reason_against_chunks_of(const PlanChoice& c) const {
+    if (c.is_one_shot && c.window > 0) return kOneShotUnderWindow;
+    const ReductionCut cut = cut_of(p_, c);
+    return reason_against_chunks(cut, needs_of(cut, c, x_), largest_sent(p_), x_);
+  }
+  // Of forms that cost the same the first one is taken: two shots need less memory.
+  static std::vector<PlanChoice> shared_choices() {
+    return {PlanChoice{.is_one_shot = false, .cursors = {}}, PlanChoice{.is_one_shot = true, .cursors = {}}};
+  }
+
+  // Two shots: what a reduction sends, and then as much of the result. One shot: every rank of the node gets all products,
+  // and all node sums.
+  double moving_s(const PlanChoice& c, const ReductionCut& cut) const {
+    const auto elements = static_cast<double>(p_.m) * static_cast<double>(p_.n);
+    const auto chunks = static_cast<double>(chunks_of(cut));
+    const double nodes = x_.topology.nodes, in_node = (width() - 1) / width(), between = (nodes - 1) / nodes / width();
+    const double helping_s = elements * helped_bytes(c) / (helpers() * kSumBytesPerS);
+    if (!c.is_one_shot) {
+      return std::max(
+          helping_s, TiledPlanner::moving_s(elements * in_node * (partial_bytes() + result_bytes()),
+                                            elements * between * (sum_bytes() + result_bytes()), 2 * chunks * between));
+    }
+    const double forwarded = (nodes - 1) * in_node;
+    return std::max(helping_s,
+                    TiledPlanner::moving_s(elements * ((width() - 1) * partial_bytes() + forwarded * sum_bytes()),
+                                           elements * nodes * between * sum_bytes(), chunks * nodes * between));
+  }
+  // Its sums, one after the other, and its way, and that of the result.
+  double last_chunk_s(const PlanChoice& c, const ReductionCut& cut) const {
+    const auto elements = static_cast<double>(cut.chunk_rows * cut.chunk_cols);
+    const bool has_network = x_.topology.nodes > 1;
+    const double sum_s = step_s(elements * partial_bytes(), width() + 1);
+    if (c.is_one_shot) {
+      if (!has_network) return sum_s;
+      return 2 * sum_s + network_step_s(elements * sum_bytes()) + step_s(elements * sum_bytes(), 2);
+    }
+    const double collect_s = step_s(elements * result_bytes(), 2);
+    if (!has_network) return sum_s + collect_s;
+    return 2 * sum_s + network_step_s(elements * sum_bytes()) + network_step_s(elements * result_bytes()) +
+           2 * collect_s;
+  }
+
+ private:
+  double partial_bytes() const { return static_cast<double>(size_bytes(wire_types(p_.wire_dtype).partial)); }
+  double sum_bytes() const { return static_cast<double>(size_bytes(wire_types(p_.wire_dtype).node_sum)); }
+  double result_bytes() const { return static_cast<double>(size_bytes(p_.out_dtype)); }
+  // By agreed values, as the shared part is priced with it.
+  double helpers() const { return helpers_of(kH200Workers / std::max(1, x_.machine.ranks_per_gpu)); }
+  // What helpers read and write of an element of the matrix, on the average: reduce, finish, forward, collect.
+  double helped_bytes(const PlanChoice& c) const {
+    const double nodes = x_.topology.nodes, others = nodes - 1;
+    const double node_sum = width() * partial_bytes(), all_sums = node_sum + others * sum_bytes();
+    const double finished = all_sums + result_bytes();
+    if (c.is_one_shot) {
+      const double reduced = others > 0 ? node_sum + sum_bytes() : 0,
+                   forwarded = others * (width() - 1) * 2 * sum_bytes();
+      return finished + (reduced + forwarded) / width();
+    }
+    const double ranks = nodes * width(), also_stored = (width() - 1) + (others > 0 ? 1 : 0);
+    const double owned = finished + also_stored * result_bytes(), reduced = others * (node_sum + sum_bytes());
+    const double forwarded = others * (width() - 1) * 2 * result_bytes(), collected = (ranks - 1) * 2 * result_bytes();
+    return (owned + reduced + forwarded + collected) / ranks;
+  }
+};
+
+FusedTables::FusedTables(const Problem& problem, const FusedPlan& plan, const PlanContext& context)
+    : tables_(problem, plan.choice, context), grid_(plan) {
+  const HelperDeal deal(plan.choice.is_one_shot, context.topology.nodes > 1, helpers_of(grid_.ctas));
+  reduce_workers_ = std::min(plan.choice.reduce_workers, deal.most_teams());
+}
+
+Schedule FusedTables::schedule(Epoch epoch) const {
+  Schedule schedule = tables_.schedule(epoch);
+  schedule.workers = grid_.workers;
+  schedule.reduce_workers = reduce_workers_;
+  return schedule;
+}
+
+std::string to_json(const FusedPlan& plan) { return choice_to_json(kCallName, plan); }
+
+FusedPlan FusedPlan::from_json(const std::string& json) { return choice_from_json<FusedPlan>(kCallName, json); }
+
+std::string FusedPlan::text() const { return fmt::format("{}, tiles {}", choice.text(), name_of_form(*this)); }
+
+}  // namespace tilewire::gemm_ar
+
+template struct tilewire::PlansOf<tilewire::gemm_ar::FusedPlan>;

@@ -1,0 +1,63 @@
+// Plans of the fused kernel: problem -> candidates -> predicted cost -> plan. Pure host code that needs no CUDA.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+
+#include "device/tile/tile_form.h"
+#include "ops/gemm_ar/plan.h"
+#include "planning/op_plans.h"
+#include "reduction/tiled_plan.h"
+
+namespace tilewire::gemm_ar {
+
+class FusedPlanner;  // device_plan.cc
+
+// The part of a plan that a kernel needs: see reduction/tiled_plan.h.
+struct FusedPlan {
+  using Problem = gemm_ar::Problem;
+  using Planner = FusedPlanner;
+  static constexpr std::array kForms = {form_numbers<WithRoomForSums<Cooperative128x256>>(),
+                                        form_numbers<WithRoomForSums<PingPong64x128>>()};
+
+  PlanChoice choice;
+  int64_t tile_rows = kForms[0].work_rows();
+  int64_t tile_cols = kForms[0].work_cols();
+
+  // Throws Error(invalid_argument) naming the field that is missing, unknown or out of range.
+  static FusedPlan from_json(const std::string& json);
+  std::string shared_text() const { return choice.shared_text(); }
+  CallParts agreed() const { return choice.agreed(); }
+  std::string text() const;
+};
+
+// As that of PlanChoice, and the numbers that a kernel has besides.
+template <class Fused, class Visit>
+requires std::is_same_v<std::remove_const_t<Fused>, FusedPlan>
+void for_each_field(Fused& plan, Visit&& visit) {
+  for_each_field(plan.choice, visit);
+  for_each_tile_field(plan, visit);
+}
+
+std::string to_json(const FusedPlan& plan);
+
+// The tables behind the schedule that a kernel walks: those of the plan's choice, with who does what on the GPU. One
+// source for the kernel and for reports.
+class FusedTables {
+ public:
+  FusedTables(const Problem& problem, const FusedPlan& plan, const PlanContext& context);
+
+  Schedule schedule(Epoch epoch) const;
+  int32_t ctas() const { return grid_.ctas; }
+
+ private:
+  ScheduleTables tables_;
+  TiledGrid grid_;
+  int32_t reduce_workers_;
+};
+
+}  // namespace tilewire::gemm_ar
+
+extern template struct tilewire::PlansOf<tilewire::gemm_ar::FusedPlan>;

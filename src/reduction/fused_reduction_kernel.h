@@ -1,0 +1,81 @@
+// The fused kernels of ops that sum products over ranks, for who launches them. Host code, without device code.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <tilewire/matrix.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "device/comm/device_rank.h"
+#include "device/tile/form_entry.h"
+#include "device/tile/tensor_map.cuh"
+#include "planning/plan_parts.h"
+
+namespace tilewire {
+
+// The caller's matrices of one call, in device memory. `a` and `b` are of the problem's dtype, their pitches multiples of 16
+// bytes and addresses 16-byte aligned; rows of `a` are read up to the next 16 bytes.
+struct ReductionKernelOperands {
+  DeviceMatrix a;              // [rows, K]
+  DeviceMatrix b;              // [K, N], or [N, K] without is_b_n_major
+  MatrixView out;              // [rows of the rank's result, N], columns contiguous
+  const void* bias = nullptr;  // [N], null: none
+  DataType bias_type = DataType::fp32;
+  std::optional<MatrixView> residual;  // as `out`, any strides and dtype
+};
+
+// A call's shapes, as its operands are held against them.
+struct ReductionKernelShape {
+  const char* op = "";  // name of the call, for errors
+  int64_t rows = 0;     // of a
+  int64_t result_rows = 0;
+  int64_t n = 0;
+  int64_t k = 0;
+  DataType type = DataType::bf16;
+  DataType result_type = DataType::bf16;
+};
+
+// The fused kernel of an op on one rank; built in the op's device_launch.cu, which includes fused_reduction_kernel.cuh. Op has
+//   Problem, Plan (planning/op_plans.h), Tables, Parameters    its types
+//   entry(plan)                                      the compiled instances of the plan's form
+//   shape(problem, rank)
+//   source_slots(schedule)                           as encode_slots() takes them
+//   Own                                              what else the kernel is given: place(DeviceTables&, schedule), once;
+//                                                    give(Parameters&)
+template <class Op>
+class FusedReductionKernel {
+ public:
+  using Problem = typename Op::Problem;
+  using Plan = typename Op::Plan;
+  using Parameters = typename Op::Parameters;
+
+  // On the current device. Does all that is slow: tables into device memory, loading of the kernel, its attributes.
+  // Throws Error(invalid_argument) naming what the kernel cannot do (fp32 operands),
+  // Error(resource) when the grid does not fit the GPU.
+  FusedReductionKernel(const Problem& problem, const Plan& plan, const PlanContext& context, const DeviceRank& rank,
+                       bool is_b_n_major);
+  ~FusedReductionKernel();
+  FusedReductionKernel(FusedReductionKernel&&) noexcept;
+  FusedReductionKernel& operator=(FusedReductionKernel&&) noexcept;
+
+  // The next call of the communicator, which the rank's state numbers; may be captured in a graph and replayed. All
+  // ranks give the same hash of what they agreed on. Asynchronous: neither allocates nor waits. Calls of a communicator
+  // follow each other in stream order. Throws Error(invalid_argument) naming the operand that does not fit,
+  // Error(internal) when the launch fails. Any thread, one at a time; the device of the constructor must be current.
+  void launch(uint64_t agreed_hash, const ReductionKernelOperands& operands, cudaStream_t stream) const;
+
+  // The two halves of launch(), for tests that change what the kernel is given.
+  Parameters parameters(uint64_t agreed_hash, const ReductionKernelOperands& operands) const;
+  void launch(Parameters& parameters, cudaStream_t stream) const;
+
+  int32_t ctas() const;
+  const FormNumbers& form() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace tilewire
