@@ -13,6 +13,7 @@
 #include "executor/call.h"
 #include "memory/words.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "testing/given_time.h"
 #include "testing/thread_cluster.h"
 
@@ -70,6 +71,21 @@ void toil(Session& session, int32_t pieces, const std::function<void()>& piece =
     program.drain = [](RoleContext&) {};
     return program;
   });
+}
+
+TEST(Session, EachRankSaysOnceWhichTransportAllHaveChosenAndHowChunksAreAnnounced) {
+  std::vector<std::string> lines;
+  set_log_level(LogLevel::info);
+  const LogSink before = set_log_sink([&](LogLevel, std::string_view line) {
+    const size_t at = line.find("transport emulated");
+    if (at != std::string_view::npos) lines.emplace_back(line.substr(at));
+  });
+  const auto outcomes = run_thread_cluster({1, 2}, test_options(), [](Session&) {});
+  set_log_sink(before);
+  set_log_level(LogLevel::warn);
+  EXPECT_EQ(first_error(outcomes), "");
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0], lines[2]);
 }
 
 TEST(Session, ARoleWithoutWaitsLeavesWhenAnotherRankFails) {

@@ -100,14 +100,14 @@ std::string held_text() {
                      ProcessState::now().arena_mappings);
 }
 
-enum class End { none, in_a_call, while_paths_are_tried };
+enum class End { none, in_a_call, while_paths_are_tried, silent_while_paths_are_tried };
 
 // This process, as soon as its first packet has been sent, which nobody will answer.
-void end_at_first_probe() {
+void end_at_first_probe(int signal) {
   FakeVerbs::set("mute=3");
-  std::thread([] {
+  std::thread([signal] {
     while (FakeVerbs::count("posted") == 0) std::this_thread::sleep_for(1ms);
-    kill(getpid(), SIGKILL);
+    kill(getpid(), signal);
   }).detach();
 }
 
@@ -123,9 +123,11 @@ int run_process(int32_t rank, int port, End end_of_3) {
   options.death_s = options.deadline_s = options.connect_deadline_s = 1000;
   using Op = ag_gemm::Op;
   const bool one_dies = end_of_3 == End::in_a_call;
-  if (end_of_3 == End::while_paths_are_tried) {
+  const bool is_silent = end_of_3 == End::silent_while_paths_are_tried;
+  if (is_silent) options.death_s = 4;
+  if (is_silent || end_of_3 == End::while_paths_are_tried) {
     FakeVerbs::set("gone_ms=60000,silent_ms=60000");
-    if (rank == 3) end_at_first_probe();
+    if (rank == 3) end_at_first_probe(is_silent ? SIGSTOP : SIGKILL);
   }
   const std::string before = held_text();
   try {
@@ -162,11 +164,14 @@ TEST(SrdProcesses, AKilledRankIsNamedByAllOthersWhichLetAllGoAndTheNextRunWorks)
       ranks.push_back(std::make_unique<ForkedChild>([&, r] { return run_process(r, port.number(), end_of_3); }));
     }
     std::vector<int> codes;
-    for (const auto& rank : ranks) codes.push_back(rank->wait());
+    for (int r = 0; r < 3; ++r) codes.push_back(ranks[static_cast<size_t>(r)]->wait());
+    if (end_of_3 == End::silent_while_paths_are_tried) ranks[3]->kill_now();
+    codes.push_back(ranks[3]->wait());
     return codes;
   };
   EXPECT_EQ(run_all(End::in_a_call), (std::vector<int>{10, 10, 10, -SIGKILL}));
   EXPECT_EQ(run_all(End::while_paths_are_tried), (std::vector<int>{10, 10, 10, -SIGKILL}));
+  EXPECT_EQ(run_all(End::silent_while_paths_are_tried), (std::vector<int>{10, 10, 10, -SIGKILL}));
   EXPECT_EQ(run_all(End::none), (std::vector<int>{0, 0, 0, 0}));
 }
 

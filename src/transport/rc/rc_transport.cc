@@ -58,16 +58,14 @@ class RcTransport final : public Transport {
 
  private:
   struct Peer {
-    bool is_peer = false;
-    uint64_t arena = 0;  // its address there
-    verbs::KeyTable keys;
+    verbs::PeerArena arena;
     std::vector<RcQueue*> queues{};  // by channel
     size_t next_channel = 0;
   };
 
   void make_queues();
   void connect_peer(Rank rank, const RcAddress& address);
-  void learn(Peer& peer, const std::vector<verbs::MemoryKey>& keys);
+  Peer& peer_of(Rank rank) { return peers_[static_cast<size_t>(rank.value)]; }
   bool try_post(const WriteRequest& request);
   void flush();
   void take_completions();
@@ -123,8 +121,8 @@ void RcTransport::make_queues() {
   TILEWIRE_CHECK(cq_, ErrorKind::resource, "{}: no completion queue of {} entries on {}", where(), entries, port_.name);
   scratch_ = verbs::ScratchMemory(verbs_, pd_.get(), std::max<uint64_t>(1, count) * bytes, where());
   for (const Rank rank : context_.peers) {
-    Peer& peer = peers_[static_cast<size_t>(rank.value)];
-    peer.is_peer = true;
+    Peer& peer = peer_of(rank);
+    peer.arena.is_peer = true;
     for (int32_t channel = 0; channel < options_.channels; ++channel) {
       const auto number = static_cast<uint32_t>(queues_.size());
       queues_.push_back(std::make_unique<RcQueue>(
@@ -168,22 +166,15 @@ std::vector<std::byte> RcTransport::address() {
 
 std::vector<std::byte> RcTransport::new_keys() { return pack_keys(memory_.untold_keys()); }
 
-void RcTransport::learn(Peer& peer, const std::vector<verbs::MemoryKey>& keys) {
-  for (const verbs::MemoryKey& key : keys) peer.keys.add(key);
-}
-
 void RcTransport::learn_keys(std::span<const std::vector<std::byte>> by_rank) {
-  TILEWIRE_CHECK_EQ(by_rank.size(), peers_.size(), ErrorKind::invalid_argument, "keys of every rank");
-  for (size_t r = 0; r < peers_.size(); ++r) {
-    if (peers_[r].is_peer) learn(peers_[r], unpack_keys(by_rank[r]));
-  }
+  learn_keys_of_peers(by_rank, context_, [this](Rank rank) -> PeerArena& { return peer_of(rank).arena; });
 }
 
 void RcTransport::connect_peer(Rank rank, const RcAddress& address) {
   check_agreement(port_, options_, rank, address, where());
-  Peer& peer = peers_[static_cast<size_t>(rank.value)];
-  peer.arena = address.arena;
-  learn(peer, address.keys);
+  Peer& peer = peer_of(rank);
+  peer.arena.address = address.arena;
+  peer.arena.learn(address.keys);
   for (size_t channel = 0; channel < peer.queues.size(); ++channel) {
     const auto end = std::find_if(address.queues.begin(), address.queues.end(), [&](const RcQueueEnd& e) {
       return e.peer == context_.rank && std::cmp_equal(e.channel, channel);
@@ -226,20 +217,9 @@ void RcTransport::check_paths(const StepLimit& limit) {
 }
 
 bool RcTransport::try_post(const WriteRequest& request) {
-  const auto rank = static_cast<size_t>(request.peer.value);
-  if (rank >= peers_.size() || !peers_[rank].is_peer) {
-    throw Error(ErrorKind::invalid_argument, {.what = "a request is for a rank that is no peer",
-                                              .where = where(),
-                                              .values = fmt::format("peer = {}", request.peer.value)});
-  }
-  check_request(request, caps_, memory_.ranges(), where());
-  Peer& peer = peers_[rank];
-  cut_request(request,
-              {.own_arena = reinterpret_cast<uint64_t>(context_.arena),
-               .own_keys = &memory_.keys(),
-               .peer_arena = peer.arena,
-               .peer_keys = &peer.keys},
-              port_.attr.max_msg_sz, pieces_, where());
+  const bool is_rank = static_cast<size_t>(request.peer.value) < peers_.size();
+  memory_.cut(request, is_rank ? &peer_of(request.peer).arena : nullptr, caps_, port_.attr.max_msg_sz, pieces_);
+  Peer& peer = peer_of(request.peer);
   // With words behind their data there is one channel; else order does not matter.
   RcQueue* queue = peer.queues[peer.next_channel];
   if (!queue->try_add(request, pieces_)) return false;

@@ -35,13 +35,13 @@ void check_agreement(const SrdPeers::Own& own, Rank rank, const SrdAddress& addr
 SrdPeers::SrdPeers(size_t ranks, const std::vector<Rank>& peers) : all_(ranks) {
   for (const Rank rank : peers) {
     at(rank).rank = rank;
-    at(rank).is_peer = true;
+    at(rank).arena.is_peer = true;
   }
 }
 
 SrdPeer* SrdPeers::find(Rank rank) {
   const auto index = static_cast<size_t>(rank.value);
-  return index < all_.size() && all_[index].is_peer ? &all_[index] : nullptr;
+  return index < all_.size() && all_[index].arena.is_peer ? &all_[index] : nullptr;
 }
 
 const SrdSource* SrdPeers::find_source(uint64_t source) const {
@@ -79,8 +79,8 @@ void SrdPeers::connect(const Own& own, Rank rank, const SrdAddress& address) {
   check_agreement(own, rank, address);
   const Known& known = handle_of(own, rank, address);
   SrdPeer& peer = at(rank);
-  peer.arena = address.arena;
-  for (const MemoryKey& key : address.keys) peer.keys.add(key);
+  peer.arena.address = address.arena;
+  peer.arena.learn(address.keys);
   const auto path_to = [&](uint32_t queue, uint64_t credits) {
     return SrdPath{
         .peer = rank,

@@ -1,6 +1,6 @@
 // The ranks that a rank writes to and hears of over SRD: how to reach each, and whose an immediate is.
 //
-// Thread-safety: learn() as KeyTable::add; all else by one thread.
+// Thread-safety: PeerArena::learn() as it says; all else by one thread.
 #pragma once
 
 #include <map>
@@ -10,14 +10,13 @@
 
 #include "transport/srd/address.h"
 #include "transport/srd/lane.h"
+#include "transport/verbs/arena_memory.h"
 
 namespace tilewire {
 
 struct SrdPeer {
   Rank rank;
-  bool is_peer = false;
-  uint64_t arena = 0;  // its address there
-  verbs::KeyTable keys{};
+  verbs::PeerArena arena{};
   std::vector<SrdPath> paths{};            // by channel
   std::vector<verbs::TakenCount> taken{};  // of its immediates, by channel
   SrdPath report_path{};

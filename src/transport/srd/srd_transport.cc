@@ -135,10 +135,7 @@ std::vector<std::byte> SrdTransport::address() {
 std::vector<std::byte> SrdTransport::new_keys() { return pack_keys(memory_.untold_keys()); }
 
 void SrdTransport::learn_keys(std::span<const std::vector<std::byte>> by_rank) {
-  TILEWIRE_CHECK_EQ(by_rank.size(), peers_.ranks(), ErrorKind::invalid_argument, "keys of every rank");
-  for (const Rank rank : context_.peers) {
-    for (const MemoryKey& key : unpack_keys(by_rank[static_cast<size_t>(rank.value)])) peers_.at(rank).keys.add(key);
-  }
+  learn_keys_of_peers(by_rank, context_, [this](Rank rank) -> PeerArena& { return peers_.at(rank).arena; });
 }
 
 void SrdTransport::connect(std::span<const std::vector<std::byte>> addresses, std::chrono::nanoseconds /*deadline*/) {
@@ -202,18 +199,7 @@ void SrdTransport::check_paths(const StepLimit& limit) {
 
 bool SrdTransport::try_add(const WriteRequest& request, size_t channel) {
   SrdPeer* peer = peers_.find(request.peer);
-  if (peer == nullptr) {
-    throw Error(ErrorKind::invalid_argument, {.what = "a request is for a rank that is no peer",
-                                              .where = where_,
-                                              .values = fmt::format("peer = {}", request.peer.value)});
-  }
-  check_request(request, caps_, memory_.ranges(), where_);
-  cut_request(request,
-              {.own_arena = reinterpret_cast<uint64_t>(context_.arena),
-               .own_keys = &memory_.keys(),
-               .peer_arena = peer->arena,
-               .peer_keys = &peer->keys},
-              port_.efa.max_rdma_size, pieces_, where_);
+  memory_.cut(request, peer != nullptr ? &peer->arena : nullptr, caps_, port_.efa.max_rdma_size, pieces_);
   return lanes_[channel]->try_add(request, pieces_, peer->paths[channel]);
 }
 

@@ -1,5 +1,8 @@
 #include "transport/verbs/arena_memory.h"
 
+#include <fmt/format.h>
+#include <tilewire/error.h>
+
 #include <utility>
 
 namespace tilewire::verbs {
@@ -18,6 +21,22 @@ void ArenaMemory::add(uint64_t begin, uint64_t bytes, bool is_relaxed) {
   keys_.add({begin, begin + bytes, memory->lkey});
   untold_.push_back({begin, begin + bytes, memory->rkey});
   memory_.push_back(std::move(memory));
+}
+
+void ArenaMemory::cut(const WriteRequest& request, const PeerArena* peer, const Caps& caps, uint64_t most_bytes,
+                      std::vector<Piece>& pieces) const {
+  if (peer == nullptr || !peer->is_peer) {
+    throw Error(ErrorKind::invalid_argument, {.what = "a request is for a rank that is no peer",
+                                              .where = where_,
+                                              .values = fmt::format("peer = {}", request.peer.value)});
+  }
+  check_request(request, caps, ranges_, where_);
+  cut_request(request,
+              {.own_arena = reinterpret_cast<uint64_t>(context_.arena),
+               .own_keys = &keys_,
+               .peer_arena = peer->address,
+               .peer_keys = &peer->keys},
+              most_bytes, pieces, where_);
 }
 
 std::vector<MemoryKey> ArenaMemory::untold_keys() {

@@ -10,6 +10,8 @@
 namespace tilewire::verbs {
 namespace {
 
+constexpr std::chrono::microseconds kNap{50};  // all ranks of a host may wait for one that is late
+
 [[noreturn]] void fail_write(const PathCheck& check, const Event& event) {
   throw Error(ErrorKind::unavailable,
               {.what = fmt::format("the first write to rank {} failed", event.peer.value),
@@ -56,6 +58,7 @@ void check_all_paths(const PathCheck& check, EventList& events, const StepLimit&
     if (std::all_of(proofs.begin(), proofs.end(), [](const PathProof& proof) { return proof.is_proved(); })) return;
     if (limit.poll) limit.poll();
     check.step();
+    const bool has_moved = !events.is_empty();
     for (const Event& event : events.waiting()) {
       if (event.kind == EventKind::failed || event.kind == EventKind::own_failed) {
         await_word_of_death(limit);
@@ -65,7 +68,7 @@ void check_all_paths(const PathCheck& check, EventList& events, const StepLimit&
     }
     events.clear();
     if (std::chrono::steady_clock::now() > end) fail_unproved(check, proofs);
-    std::this_thread::yield();
+    if (!has_moved) std::this_thread::sleep_for(kNap);
   }
 }
 
