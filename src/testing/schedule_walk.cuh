@@ -13,18 +13,11 @@
 
 namespace tilewire {
 
-// What a test prints, and its exit status.
-struct WalkOutcome {
-  int status = 0;
-  std::string text;
-};
-
-// Walks the call of every rank of the layout. Tables makes schedules (planning/op_simulation.h); `on_device(schedule)`
-// returns it with its tables on the GPU.
+// What is different in the call of any rank of the layout, or "". Tables makes schedules (planning/op_simulation.h);
+// `on_device(schedule)` returns it with its tables on the GPU.
 template <class Tables, class Problem, class Choice, class OnDevice>
-WalkOutcome walk_on_device(const std::vector<int32_t>& layout, const Problem& problem, const Choice& choice,
-                           const OnDevice& on_device) {
-  if (!has_gpu()) return {kSkipped, "no GPU: compiled only"};
+std::string walk_difference_of(const std::vector<int32_t>& layout, const Problem& problem, const Choice& choice,
+                               const OnDevice& on_device) {
   const TopologyTables topology = TopologyTables::from_layout(layout);
   for (int32_t r = 0; r < topology.view().ranks; ++r) {
     const PlanContext context{.topology = topology.view(),
@@ -35,8 +28,24 @@ WalkOutcome walk_on_device(const std::vector<int32_t>& layout, const Problem& pr
                               .machine = {}};
     const Tables tables(problem, choice, context);
     const auto schedule = tables.schedule(9);
-    const std::string difference = walk_difference(schedule, on_device(schedule));
-    if (!difference.empty()) return {1, difference};
+    if (std::string difference = walk_difference(schedule, on_device(schedule)); !difference.empty()) return difference;
+  }
+  return {};
+}
+
+// What a test prints, and its exit status.
+struct WalkOutcome {
+  int status = 0;
+  std::string text;
+};
+
+// The call of 3 + 2 ranks by each of the plans.
+template <class Tables, class Problem, class Choice, class OnDevice>
+WalkOutcome test_walks(const Problem& problem, const std::vector<Choice>& choices, const OnDevice& on_device) {
+  if (!has_gpu()) return {kSkipped, "no GPU: compiled only"};
+  for (const Choice& choice : choices) {
+    const std::string difference = walk_difference_of<Tables>({3, 2}, problem, choice, on_device);
+    if (!difference.empty()) return {1, choice.text() + ": " + difference};
   }
   return {0, "the GPU walks as the host does"};
 }

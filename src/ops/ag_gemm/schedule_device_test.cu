@@ -2,6 +2,7 @@
 // and must see what the host sees; elsewhere that it compiles is the test.
 #include <cstddef>
 #include <cstdio>
+#include <vector>
 
 #include "ops/ag_gemm/plan.h"
 #include "ops/ag_gemm/schedule.h"
@@ -19,16 +20,18 @@ Schedule on_device(Schedule s) {
   return s;
 }
 
-int run() {
+WalkOutcome run() {
   const Problem problem{.rows = {40, 0, 33, 7, 64}, .k = 40, .dtype = DataType::bf16, .cols = {50, 20}};
   const PlanChoice choice{
       .chunk_rows = 8, .tile_rows = 16, .tile_cols = 16, .raster_rows = 2, .workers = 3, .cursors = {}};
-  const WalkOutcome outcome = walk_on_device<ScheduleTables>({3, 2}, problem, choice, on_device);
-  std::puts(outcome.text.c_str());
-  return outcome.status;
+  return test_walks<ScheduleTables>(problem, std::vector{choice}, on_device);
 }
 
 }  // namespace
 }  // namespace tilewire::ag_gemm
 
-int main() { return tilewire::ag_gemm::run(); }
+int main() {
+  const tilewire::WalkOutcome outcome = tilewire::ag_gemm::run();
+  std::puts(outcome.text.c_str());
+  return outcome.status;
+}

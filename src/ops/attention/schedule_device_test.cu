@@ -2,6 +2,7 @@
 // and must see what the host sees; elsewhere that it compiles is the test.
 #include <cstddef>
 #include <cstdio>
+#include <vector>
 
 #include "ops/attention/plan.h"
 #include "ops/attention/schedule.h"
@@ -24,31 +25,33 @@ Schedule on_device(Schedule s) {
   return s;
 }
 
-int run() {
-  Problem problem{.rows = {90, 0, 133, 7, 64},
-                  .kv_rows = {64, 130, 0, 7, 64},
-                  .batch = 1,
-                  .q_heads = 6,
-                  .kv_heads = 3,
-                  .head_dim = 64,
-                  .dtype = DataType::bf16,
-                  .is_causal = true};
+WalkOutcome run() {
+  const Problem problem{.rows = {90, 0, 133, 7, 64},
+                        .kv_rows = {64, 130, 0, 7, 64},
+                        .batch = 1,
+                        .q_heads = 6,
+                        .kv_heads = 3,
+                        .head_dim = 64,
+                        .dtype = DataType::bf16,
+                        .is_causal = true};
+  std::vector<PlanChoice> choices;
   for (const bool is_step_major : {false, true}) {
-    const PlanChoice choice{.is_step_major = is_step_major,
-                            .chunk_rows = 64,
-                            .window = 2,
-                            .tile_rows = 32,
-                            .group_pairs = 2,
-                            .workers = 3,
-                            .cursors = {}};
-    const WalkOutcome outcome = walk_on_device<ScheduleTables>({3, 2}, problem, choice, on_device);
-    std::puts(outcome.text.c_str());
-    if (outcome.status != 0) return outcome.status;
+    choices.push_back({.is_step_major = is_step_major,
+                       .chunk_rows = 64,
+                       .window = 2,
+                       .tile_rows = 32,
+                       .group_pairs = 2,
+                       .workers = 3,
+                       .cursors = {}});
   }
-  return 0;
+  return test_walks<ScheduleTables>(problem, choices, on_device);
 }
 
 }  // namespace
 }  // namespace tilewire::attention
 
-int main() { return tilewire::attention::run(); }
+int main() {
+  const tilewire::WalkOutcome outcome = tilewire::attention::run();
+  std::puts(outcome.text.c_str());
+  return outcome.status;
+}

@@ -2,6 +2,7 @@
 // and must see what the host sees; elsewhere that it compiles is the test.
 #include <cstddef>
 #include <cstdio>
+#include <vector>
 
 #include "ops/moe_dispatch/sample_routing.h"
 #include "ops/moe_dispatch/schedule.h"
@@ -34,7 +35,7 @@ Schedule on_device(Schedule s) {
   return s;
 }
 
-int run() {
+WalkOutcome run() {
   Problem problem{.rank_of_expert = {0, 1, 2, 3, 4, 0, 4, 1, 3, 3, 0}, .h = 40, .top_k = 3, .most_rows = 400};
   problem.most_tokens = problem.planned_tokens = 33;
   problem.cols = 50;
@@ -47,12 +48,14 @@ int run() {
                           .raster_rows = 2,
                           .workers = 3,
                           .cursors = {}};
-  const WalkOutcome outcome = walk_on_device<SampledTables>({3, 2}, problem, choice, on_device);
-  std::puts(outcome.text.c_str());
-  return outcome.status;
+  return test_walks<SampledTables>(problem, std::vector{choice}, on_device);
 }
 
 }  // namespace
 }  // namespace tilewire::moe_dispatch
 
-int main() { return tilewire::moe_dispatch::run(); }
+int main() {
+  const tilewire::WalkOutcome outcome = tilewire::moe_dispatch::run();
+  std::puts(outcome.text.c_str());
+  return outcome.status;
+}
