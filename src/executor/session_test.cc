@@ -88,6 +88,30 @@ TEST(Session, EachRankSaysOnceWhichTransportAllHaveChosenAndHowChunksAreAnnounce
   EXPECT_EQ(lines[0], lines[2]);
 }
 
+// Both ranks count as alive for as long as a goodbye may be on its way, and one of them has left.
+TEST(Session, AReportThatFailsEndsACommunicatorByTheNameOfALivingPeerAloneAndNotOfOneThatHasLeft) {
+  expect_given_time(std::chrono::seconds(1), [](std::chrono::milliseconds limit) {
+    Options options = test_options();
+    options.death_s = std::chrono::duration<double>(limit).count();
+    options.heartbeat_ms = 100;
+    const auto begin = Clock::now();
+    const auto outcomes = run_thread_cluster(
+        {1, 1, 1}, options,
+        [](Session& session) {
+          if (session.rank() == Rank{1}) return;
+          comes_true([&] { return session.control().aborted().has_value(); });
+          session.control().throw_if_aborted();
+        },
+        [](Rank rank, Options& own) {
+          if (rank == Rank{0}) own.fault = "report:peer=1;report:peer=2";
+        });
+    const std::string& error = outcomes[2].error;
+    const bool is_named = error.find("a report of what has come to rank 2 failed") != std::string::npos;
+    if (Clock::now() - begin < limit) return "a goodbye had no time to come: " + error;
+    return is_named && outcomes[1].error.empty() ? "" : outcomes[1].error + error;
+  });
+}
+
 TEST(Session, ARoleWithoutWaitsLeavesWhenAnotherRankFails) {
   std::array<std::atomic<int32_t>, 4> pieces{};
   const auto outcomes = run_thread_cluster({2, 2}, test_options(), [&](Session& session) {

@@ -40,6 +40,7 @@ class RcWire : public ::testing::Test {
   std::unique_ptr<Transport> make(const TransportContext& context) const {
     RcOptions own = options_;
     own.device = guest_device(context.rank.value);
+    if (context.rank == Rank{0} && mtu_of_rank_0_ > 0) own.mtu_bytes = mtu_of_rank_0_;
     const verbs::Verbs& verbs = verbs::load_verbs(own.library);
     return make_rc_port_transport(context, own, verbs, open_port(verbs, rc_port_wish(own), context));
   }
@@ -48,6 +49,7 @@ class RcWire : public ::testing::Test {
   }
 
   RcOptions options_;
+  int mtu_of_rank_0_ = 0;
 };
 
 // Chunks enough that a fault comes before the last one however slow the shell is that plants it.
@@ -228,7 +230,7 @@ TEST_F(RcWire, APathThatTakesShorterPacketsThanItsEndsIsFoundBeforeTheFirstCall)
   };
   run_shell("ip link set plug1 mtu 1500");
   const Error long_packets = first_error_of();
-  options_.mtu_bytes = 1024;
+  mtu_of_rank_0_ = 1024;  // is that of both directions
   const Error short_packets = first_error_of();
   run_shell("ip link set plug1 mtu 4200");
   EXPECT_EQ(long_packets.kind(), ErrorKind::unavailable);
@@ -283,6 +285,32 @@ TEST_F(RcWire, AReceiverThatDoesNotLookHoldsItsSenderBackAndBreaksNothing) {
   stream.polls_of_receiver = 1;
   EXPECT_TRUE(step_until([&] { return stream.step(); }));
   EXPECT_FALSE(stream.failure);
+}
+
+// It has sent all it had to: what it would still be told concerns no request, and who knows that it has left lets it be.
+TEST_F(RcWire, APeerThatHasLeftAfterItsLastWordsFailsAReportAloneOfWhoStillTakesThem) {
+  options_.retries = 1;
+  options_.receive_entries = 16;
+  TestNetwork net = network();
+  const std::vector<WriteRequest> words(12, {.kind = RequestKind::write_with_immediate, .peer = Rank{0}});
+  ASSERT_EQ(net.transport(1).post(words), words.size());
+  size_t completed = 0;
+  std::array<Event, 16> events;
+  ASSERT_TRUE(step_until([&] { return (completed += net.transport(1).poll(events)) == words.size(); }));
+  net.transport(1).close();
+  size_t arrived = 0, reports = 0;
+  EXPECT_TRUE(step_until([&] {
+    const size_t n = net.transport(0).poll(events);
+    for (const Event& event : std::span(events).first(n)) {
+      ++(event.kind == EventKind::own_failed ? reports : arrived);
+      if (event.kind == EventKind::arrived) continue;
+      EXPECT_EQ(event.kind, EventKind::own_failed);
+      EXPECT_EQ(event.peer, Rank{1});
+      EXPECT_EQ(event.status, verbs::abi::kWcRetryExcErr);
+    }
+    return arrived == words.size() && reports > 0;
+  }));
+  EXPECT_EQ(reports, 1u);
 }
 
 TEST_F(RcWire, LittleLockedMemoryIsNamedWithTheLimit) {

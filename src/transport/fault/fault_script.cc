@@ -25,6 +25,7 @@ constexpr std::array kGrammars = {
     Grammar{"drop", FaultKind::drop, "peer after ", "peer"},
     Grammar{"withhold", FaultKind::withhold, "peer after ", ""},
     Grammar{"fail", FaultKind::fail, "nth peer status ", "nth"},
+    Grammar{"report", FaultKind::report, "peer after status ", "peer"},
     Grammar{"tear", FaultKind::tear, "nth peer ", "nth"},
     Grammar{"delay", FaultKind::delay, "us peer ", "us"},
     Grammar{"die", FaultKind::die, "after step ", ""},

@@ -20,8 +20,8 @@ using namespace std::chrono_literals;
 TEST(FaultScript, ReadsEveryFault) {
   const std::vector<Fault> faults = parse_fault_script(
       "stall:after=10,ms=50;stall;full:after=2,times=3;drop:peer=2,after=5;withhold:peer=1;withhold;"
-      "fail:nth=3,status=7;delay:us=5000,peer=2;die:step=100");
-  ASSERT_EQ(faults.size(), 9u);
+      "fail:nth=3,status=7;delay:us=5000,peer=2;die:step=100;report:peer=2,after=4,status=9");
+  ASSERT_EQ(faults.size(), 10u);
   EXPECT_EQ(faults[0].kind, FaultKind::stall);
   EXPECT_EQ(faults[0].after, 10u);
   EXPECT_EQ(faults[0].duration, 50ms);
@@ -34,6 +34,8 @@ TEST(FaultScript, ReadsEveryFault) {
   EXPECT_EQ(faults[6].status, 7);
   EXPECT_EQ(faults[7].duration, 5ms);
   EXPECT_EQ(faults[8].count, 100u);
+  EXPECT_EQ(faults[9].kind, FaultKind::report);
+  EXPECT_EQ(faults[9].status, 9);
   EXPECT_TRUE(parse_fault_script("").empty());
 }
 
@@ -48,6 +50,7 @@ TEST(FaultScript, NamesWhatItCannotRead) {
       {"fail", "fail needs nth"},
       {"fail:nth=0", "\"0\" is no value for nth"},
       {"drop:after=1", "drop needs peer"},
+      {"report", "report needs peer"},
       {"delay:peer=1", "delay needs us"},
       {"die:step=99999999999999999999", "is no value for step"},
       {"drop:peer=4294967296", "is no value for peer"},
@@ -164,6 +167,21 @@ TEST(Fault, NthRequestFailsWithItsStatus) {
   EXPECT_EQ(events[0].status, 7);
   EXPECT_EQ(rig.transport->describe_status(7), "injected by the fault script");
   EXPECT_EQ(rig.transport->describe_status(12), "retries exceeded");
+}
+
+TEST(Fault, AReportFailsOnceBehindSoManyRequests) {
+  Rig rig("report:peer=2,after=2,status=7");
+  for (uint64_t id = 1; id <= 2; ++id) {
+    EXPECT_TRUE(rig.poll().empty());
+    EXPECT_TRUE(rig.post(id));
+  }
+  const std::vector<Event> events = rig.poll();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, EventKind::own_failed);
+  EXPECT_EQ(events[0].peer, Rank{2});
+  EXPECT_EQ(events[0].status, 7);
+  EXPECT_EQ(rig.transport->describe_status(7), "injected by the fault script");
+  EXPECT_TRUE(rig.poll().empty());
 }
 
 TEST(Fault, OfATornRequestHalfIsSentAndItCompletes) {

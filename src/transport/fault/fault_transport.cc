@@ -77,6 +77,7 @@ class FaultTransport final : public Transport {
   bool is_stalled();
   bool refuses_post();
   Fate fate_of(const WriteRequest& request);
+  void lose_reports();
   std::chrono::nanoseconds delay_of(const WriteRequest& request);
   bool must_wait_behind_held(const WriteRequest& request) const;
   void send_held();
@@ -148,6 +149,15 @@ FaultTransport::Fate FaultTransport::fate_of(const WriteRequest& request) {
   return fate;
 }
 
+void FaultTransport::lose_reports() {
+  for (FaultState& state : states_) {
+    if (state.fault.kind != FaultKind::report || taken_ < state.fault.after || state.matched > 0) continue;
+    ++state.matched;
+    note(state);
+    failed_.push_back({.kind = EventKind::own_failed, .peer = *state.fault.peer, .status = state.fault.status});
+  }
+}
+
 std::chrono::nanoseconds FaultTransport::delay_of(const WriteRequest& request) {
   std::chrono::nanoseconds delay{0};
   if (!request.is_control()) return delay;
@@ -206,6 +216,7 @@ size_t FaultTransport::poll(std::span<Event> events) {
   if (states_.empty()) return inner_->poll(events);
   if (is_stalled()) return 0;
   send_held();
+  lose_reports();
   size_t n = 0;
   for (; n < events.size() && !failed_.empty(); ++n) {
     events[n] = failed_.front();
@@ -236,7 +247,8 @@ std::chrono::nanoseconds FaultTransport::idle_hint() const {
 
 bool FaultTransport::is_own(int32_t status) const {
   return std::any_of(states_.begin(), states_.end(), [&](const FaultState& state) {
-    return state.fault.kind == FaultKind::fail && state.fault.status == status;
+    const bool has_status = state.fault.kind == FaultKind::fail || state.fault.kind == FaultKind::report;
+    return has_status && state.fault.status == status;
   });
 }
 
