@@ -10,6 +10,8 @@ import reprlib
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
+import numpy as np
+
 from tilewire.errors import InvalidArgument
 
 INT32_MOST = 2**31 - 1
@@ -38,7 +40,19 @@ def counts(name: str, values: Any, most: int = INT64_MOST) -> list[int]:
         raise InvalidArgument(
             f"{name} is no list of counts", values=f"{name} = {_shown(values)}", limit="must be a list of integers"
         )
+    found = _plain_integers(values)
+    if found is not None and (not found or (min(found) >= -most and max(found) <= most)):
+        return found
     return [count(f"{name}[{i}]", value, most=most) for i, value in enumerate(values)]
+
+
+def _plain_integers(values: Any) -> list[int] | None:
+    """What is one list of Python's or numpy's integers without a look at each by itself: positions and experts may be
+    millions. None where that is not known."""
+    if isinstance(values, np.ndarray):
+        return values.tolist() if values.ndim == 1 and values.dtype.kind in "iu" else None
+    is_plain = isinstance(values, (list, tuple)) and set(map(type, values)) <= {int}
+    return list(values) if is_plain else None
 
 
 def one_or_more_counts(name: str, value: Any) -> list[int]:

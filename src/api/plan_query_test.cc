@@ -3,6 +3,7 @@
 #include <tilewire/all_gather_gemm.h>
 #include <tilewire/gemm_all_reduce.h>
 #include <tilewire/gemm_reduce_scatter.h>
+#include <tilewire/moe_dispatch_gemm.h>
 #include <tilewire/ring_attention.h>
 
 #include <cmath>
@@ -107,6 +108,47 @@ TEST(PlanQuery, RingAttentionIsPlannedHeadAfterHeadAndForgetsNoPartOfItsShape) {
   query.shape.kv_rows = {256, 256, 256, 256};
   EXPECT_LT(plan_ring_attention(query).communication_s, full.communication_s);
   query.shape.placement = SequencePlacement::given;
+  EXPECT_THROW(plan_ring_attention(query), Error);
+}
+
+TEST(PlanQuery, MoeDispatchIsPlannedForItsTokensAndForgetsNoPartOfItsShape) {
+  MoeDispatchGemm::Query query;
+  query.ranks_per_node = {2, 2};
+  query.shape = {.experts = {}, .h = 512, .cols = 256, .k = 2, .max_tokens = 4096, .tokens = 256, .plan_json = {}};
+  for (int32_t e = 0; e < 16; ++e) query.shape.experts.push_back(e / 4);
+  query.shape.max_source_tokens = 512;
+  query.wants_timeline = true;
+  const PlanAnswer answer = plan_moe_dispatch_matmul(query);
+  EXPECT_GT(answer.simulated_s, 0);
+  EXPECT_FALSE(answer.timeline.empty());
+  EXPECT_NE(answer.plan_json.find("moe_dispatch_matmul"), std::string::npos) << answer.plan_json;
+  query.shape.plan_json = answer.plan_json;
+  query.shape.tokens = 512;
+  EXPECT_GT(plan_moe_dispatch_matmul(query).compute_s, 1.5 * answer.compute_s);
+  query.shape.tokens = 256;
+  query.shape.cols = 512;
+  EXPECT_GT(plan_moe_dispatch_matmul(query).compute_s, 1.5 * answer.compute_s);
+  query.shape.cols = 256;
+  query.shape.h = 1024;
+  EXPECT_GT(plan_moe_dispatch_matmul(query).communication_s, answer.communication_s);
+  query.shape.h = 512;
+  query.shape.k = 1;
+  EXPECT_LT(plan_moe_dispatch_matmul(query).compute_s, 0.8 * answer.compute_s);
+  query.shape.experts[3] = 4;
+  EXPECT_THROW(plan_moe_dispatch_matmul(query), Error);
+}
+
+// Documents are no part of what a plan is chosen for, and of what it is said to take.
+TEST(PlanQuery, RingAttentionOfManyDocumentsHasThePlanOfOneAndTakesLess) {
+  RingAttention::Query query;
+  query.ranks_per_node = {2, 2};
+  query.shape = {.rows = {512, 512, 512, 512}, .q_heads = 8, .kv_heads = 2, .head_dim = 128};
+  const PlanAnswer one = plan_ring_attention(query);
+  query.shape.cu_seqlens = {0, 512, 1024, 1536, 2048};
+  const PlanAnswer many = plan_ring_attention(query);
+  EXPECT_EQ(many.plan_json, one.plan_json);
+  EXPECT_LT(many.simulated_s, 0.8 * one.simulated_s);
+  query.shape.cu_seqlens = {0, 512, 100};
   EXPECT_THROW(plan_ring_attention(query), Error);
 }
 

@@ -21,8 +21,9 @@ struct WalkHash {
   TILEWIRE_HD constexpr void add(uint64_t v) { value = (value ^ v) * 0x100000001b3u; }
 };
 
-template <class Role>
-TILEWIRE_HD constexpr void walk_role(Role role, WalkHash& hash) {
+// What the op says of the single rows of a piece of work is hashed by its hash_rows(schedule, work, hash), where it has one.
+template <class Schedule, class Role>
+TILEWIRE_HD constexpr void walk_role(const Schedule& s, Role role, WalkHash& hash) {
   typename Role::Work w;
   while (role.next(w)) {
     for (int32_t i = 0; i < w.needs; ++i) {
@@ -40,15 +41,18 @@ TILEWIRE_HD constexpr void walk_role(Role role, WalkHash& hash) {
     }
     if constexpr (requires { w.tile; }) hash.add(static_cast<uint64_t>(w.tile));
     if constexpr (requires { w.row_block; }) hash.add(static_cast<uint64_t>(w.row_block));
+    if constexpr (requires { hash_rows(s, w, hash); }) hash_rows(s, w, hash);
   }
 }
 
+template <class Schedule>
 struct Walker {
+  const Schedule* schedule;
   WalkHash* hash;
   template <class Role>
   TILEWIRE_HD constexpr void operator()(const AgentPlace& place, const Role& role) const {
     hash->add(static_cast<uint64_t>(place.worker * 100 + place.stage * 10 + place.ring + 1));
-    walk_role(role, *hash);
+    walk_role(*schedule, role, *hash);
   }
 };
 
@@ -56,10 +60,10 @@ struct Walker {
 template <class Schedule>
 TILEWIRE_HD constexpr uint64_t walk_call(const Schedule& s) {
   WalkHash hash;
-  walk_role(BeginRole(s.frame), hash);
-  for_each_role(s, Cursors{}, Walker{&hash});
-  walk_role(DoneRole(s.frame), hash);
-  walk_role(AwaitRole(s.frame, true), hash);
+  walk_role(s, BeginRole(s.frame), hash);
+  for_each_role(s, Cursors{}, Walker<Schedule>{&s, &hash});
+  walk_role(s, DoneRole(s.frame), hash);
+  walk_role(s, AwaitRole(s.frame, true), hash);
   return hash.value;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/bytes.h"
+#include "ops/moe_dispatch/routing.h"
 #include "schedule/arena_layout.h"
 #include "schedule/topology.h"
 
@@ -39,6 +40,15 @@ static_assert(kFamilies <= kWordFamilies, "a rank has fewer word families: raise
 inline constexpr const char* kFamilyNames[kWordFamilies] = {"counted",   "routed",   "arrived",  "packed", "staged",
                                                             "forwarded", "unstaged", "computed", "taken"};
 
+// In front of a token that goes to another node: which of its source it is, and then of each slot HeaderSlot.
+struct HeaderSlot {
+  int32_t place = -1;  // of its expert among those of the receiving node; -1: it is on another one, or there is none
+  int32_t number = 0;  // of the row among those of its source and round for that expert
+};
+TILEWIRE_HD constexpr int64_t header_bytes(int32_t top_k) {
+  return round_up(int64_t{sizeof(int32_t)} + top_k * int64_t{sizeof(HeaderSlot)}, kWireUnitBytes);
+}
+
 // What the header of a record says before its counts, in words of 32 bits: the tokens of its rank.
 inline constexpr int32_t kRecordHead = 4;
 // Of a row, beside its elements: which token of its source it is, and which of the token's experts it is for.
@@ -50,8 +60,8 @@ struct RowOrigin {
 // Buffers in a half, behind the call records. Slots of a round are used again `window` rounds later, but for the outbox.
 //   records   [ranks]                             what each rank has counted: for each of its rounds, rows for each
 //                                                 expert and tokens for each node
-//   tables    16 bytes                            stands for the tables that a rank makes of it, which lie elsewhere:
-//                                                 for the simulator, which sees what is read too early
+//   tables    routing_bytes()                     the tables that a rank makes of its tokens and of all records
+//                                                 (routing.h); nobody else looks at them
 //   rows      [window, slot rows, row pitch]      dispatched rows of a round, each expert's together
 //   origins   [window, slot rows]                 RowOrigin of each
 //   outbox    [tokens of the call, token pitch]   own tokens for other nodes by round and node, each behind its header.
@@ -60,6 +70,8 @@ struct RowOrigin {
 struct Buffers {
   ArenaLayout arena;
   int64_t record_bytes = 0;  // room for the record of a rank
+  RoutingLimits tables;
+  int64_t tables_bytes = 0;
   int64_t row_pitch = 0;
   int64_t token_pitch = 0;  // header and row
   int64_t slot_rows = 0;    // of a round at a receiver
@@ -71,7 +83,7 @@ struct Buffers {
   TILEWIRE_HD constexpr int64_t record_offset(Rank s) const { return arena.data_offset() + s.value * record_bytes; }
   TILEWIRE_HD constexpr int64_t tables_offset() const { return record_offset(Rank{arena.flags.ranks}); }
   TILEWIRE_HD constexpr int64_t rows_offset(int32_t round, int64_t row) const {
-    return tables_offset() + kWireUnitBytes + (round % window * slot_rows + row) * row_pitch;
+    return tables_end() + (round % window * slot_rows + row) * row_pitch;
   }
   TILEWIRE_HD constexpr int64_t origins_offset(int32_t round, int64_t row) const {
     return rows_end() + (round % window * slot_rows + row) * int64_t{sizeof(RowOrigin)};
@@ -84,9 +96,8 @@ struct Buffers {
   TILEWIRE_HD constexpr int64_t end() const { return staging_offset(entries, 0, 0); }
 
  private:
-  TILEWIRE_HD constexpr int64_t rows_end() const {
-    return tables_offset() + kWireUnitBytes + window * slot_rows * row_pitch;
-  }
+  TILEWIRE_HD constexpr int64_t tables_end() const { return tables_offset() + tables_bytes; }
+  TILEWIRE_HD constexpr int64_t rows_end() const { return tables_end() + window * slot_rows * row_pitch; }
   TILEWIRE_HD constexpr int64_t origins_end() const {
     return round_up(rows_end() + window * slot_rows * int64_t{sizeof(RowOrigin)}, kWireUnitBytes);
   }

@@ -9,6 +9,7 @@
 #include "arithmetic/host_gemm.h"
 #include "executor/matrix_copy.h"
 #include "executor/op_program.h"
+#include "ops/moe_dispatch/row_moves.h"
 
 namespace tilewire::moe_dispatch {
 namespace {
@@ -20,9 +21,9 @@ struct Execution {
   const TileStandIn* stand_in;
 };
 
-// A header before each token in an outbox: which token it is, and by slot the place of its expert among those of the
-// receiving node, or -1.
-int32_t* header_of(std::byte* token) { return reinterpret_cast<int32_t*>(token); }
+// In front of a token in an outbox.
+int32_t* token_number(std::byte* header) { return reinterpret_cast<int32_t*>(header); }
+HeaderSlot* header_slots(std::byte* header) { return reinterpret_cast<HeaderSlot*>(header + sizeof(int32_t)); }
 
 class RoleWorker {
  public:
@@ -34,11 +35,13 @@ class RoleWorker {
     if (w.to != s_.me()) return give_record(s_.me(), w.to, s_.record_bytes(rounds));
     auto* record = reinterpret_cast<int32_t*>(own_half() + s_.buffers.record_offset(s_.me()));
     const auto words = static_cast<size_t>(s_.record_bytes(rounds) / int64_t{sizeof(int32_t)});
-    s_.tables->count(s_, x_.operands->routes, {record, words});
+    const auto nodes = static_cast<size_t>(s_.topology().nodes);
+    count_routes(s_, x_.operands->routes, {s_.routing->node_seen, nodes}, {record, words});
+    if (!s_.counts_only) list_routes(s_, x_.operands->routes, {record, words});
     return {.name = "count"};
   }
   TraceEvent operator()(const RouteWork&) {
-    s_.tables->route(s_, x_.operands->most_rows, [this](Rank r) { return record_of(r); });
+    route(s_, x_.operands->most_rows, own_half() + s_.buffers.record_offset(Rank{0}));
     check_counted();
     return {.name = "route"};
   }
@@ -46,41 +49,27 @@ class RoleWorker {
   // ---- rows
   TraceEvent operator()(const PushWork& w) {
     if (w.is_gate) return {};
-    const int32_t first = s_.experts.first_on(s_.topology(), s_.node());
-    const RowRange places = s_.piece_places(w.to, w.piece);
-    int64_t bytes = 0;
-    for (int64_t place = places.begin; place < places.end; ++place) {
-      const auto node_place = static_cast<int32_t>(place);
-      const std::span<const int32_t> rows = s_.tables->own_rows(w.round, first + node_place);
-      int64_t row = s_.cell(w.round, node_place, s_.position_of[s_.me().value]).begin;
-      for (const int32_t entry : rows) {
-        const RowOrigin origin{entry / s_.top_k, entry % s_.top_k};
-        place_row(w.to, w.round, row++, origin, [&](std::byte* to) { pack_token(origin.token, to); });
-      }
-      bytes += static_cast<int64_t>(rows.size()) * s_.buffers.row_pitch;
+    const int32_t rows = rows_of(s_, w);
+    for (int32_t i = 0; i < rows; ++i) {
+      const RowMove move = row_of(s_, w, i);
+      place_row(w.round, move, [&](std::byte* to) { pack_token(move.origin.token, to); });
     }
     return {.name = "rows",
             .work = w.round,
             .source = s_.me().value,
-            .bytes = bytes,
+            .bytes = rows * s_.buffers.row_pitch,
             .link = w.to == s_.me() ? TraceLink::copy : TraceLink::node};
   }
   TraceEvent operator()(const PackWork& w) {
     if (w.is_gate) return {};
-    const std::span<const int32_t> tokens = s_.tables->own_tokens(w.chunk.round, w.chunk.to);
-    const int32_t first = s_.experts.first_on(s_.topology(), w.chunk.to);
-    const int32_t end = s_.experts.end_on(s_.topology(), w.chunk.to);
+    const int64_t header = header_bytes(s_.top_k);
     std::byte* to = own_half() + s_.outbox_offset(w.chunk.to, w.chunk.round, w.tokens.begin);
-    for (int64_t i = w.tokens.begin; i < w.tokens.end; ++i, to += s_.buffers.token_pitch) {
-      const int32_t token = tokens[static_cast<size_t>(i)];
-      std::memset(to, 0, static_cast<size_t>(header_bytes()));
-      header_of(to)[0] = token;
-      for (int32_t slot = 0; slot < s_.top_k; ++slot) {
-        const int64_t expert = x_.operands->routes.expert(token, slot);
-        const int32_t place = expert < 0 ? -1 : s_.experts.place_of[expert];
-        header_of(to)[1 + slot] = place >= first && place < end ? place - first : -1;
-      }
-      pack_token(token, to + header_bytes());
+    for (int32_t i = 0; i < rows_of(s_, w); ++i, to += s_.buffers.token_pitch) {
+      const int32_t token = token_of(s_, w, i);
+      std::memset(to, 0, static_cast<size_t>(header));
+      *token_number(to) = token;
+      for (int32_t slot = 0; slot < s_.top_k; ++slot) header_slots(to)[slot] = header_of(s_, w.chunk.to, token, slot);
+      pack_token(token, to + header);
     }
     return {.name = "tokens",
             .work = w.chunk.round,
@@ -99,22 +88,18 @@ class RoleWorker {
             .bytes = int64_t{w.command.units} * kWireUnitBytes,
             .link = TraceLink::network};
   }
-  // Rows of an expert come in the order of tokens and slots, as their source has counted them.
   TraceEvent operator()(const ForwardWork& w) {
     if (w.is_gate) return {};
     if (w.is_record) return give_record(w.source, w.to, s_.record_bytes(record_rounds(w.source)));
-    if (w.number == 0) next_row_.assign(static_cast<size_t>(s_.routing->places), 0);
-    const int32_t position = s_.position_of[w.source.value], first = s_.experts.first_on(s_.topology(), s_.node());
     const int64_t offset = s_.buffers.staging_offset(s_.entry(w.source, s_.me()), w.round, w.tokens.begin);
     std::byte* from = own_half() + offset;
     int64_t bytes = 0;
     for (int64_t i = 0; i < w.tokens.rows(); ++i, from += s_.buffers.token_pitch) {
       for (int32_t slot = 0; slot < s_.top_k; ++slot) {
-        const int32_t place = header_of(from)[1 + slot];
-        if (place < 0) continue;
-        const int64_t row = s_.cell(w.round, place, position).begin + next_row_[static_cast<size_t>(place)]++;
-        place_row(s_.experts.rank_of[first + place], w.round, row, {header_of(from)[0], slot}, [&](std::byte* to) {
-          std::memcpy(to, from + header_bytes(), static_cast<size_t>(s_.buffers.row_pitch));
+        const HeaderSlot& at = header_slots(from)[slot];
+        if (at.place < 0) continue;
+        place_row(w.round, row_of(s_, w, {*token_number(from), slot}, at), [&](std::byte* to) {
+          std::memcpy(to, from + header_bytes(s_.top_k), static_cast<size_t>(s_.buffers.row_pitch));
         });
         bytes += s_.buffers.row_pitch;
       }
@@ -126,20 +111,15 @@ class RoleWorker {
   TraceEvent operator()(const TileWork& w) {
     if (w.is_gate || w.is_round_end) return {};
     const int64_t result_bytes = (w.columns.end - w.columns.begin) * size_bytes(x_.operands->out.dtype);
-    const auto place = s_.first_own_place() + w.expert;
     if (!w.columns.is_gather_copy) multiply(w, result_bytes);
     for (int32_t p = w.first; p <= w.last; ++p) {
-      const Cell& cell = s_.cell(w.round, place, p);
-      const int64_t begin = std::max<int64_t>(w.rows.begin, cell.begin);
-      const int64_t end = std::min<int64_t>(w.rows.end, cell.begin + cell.rows);
-      if (begin >= end) continue;
-      const int64_t in_round = (int64_t{w.round} * s_.own_experts() + w.expert) * s_.ranks() + p;
-      const int64_t result = s_.routing->result_row[in_round] + begin - cell.begin;
-      for (int64_t row = begin; row < end; ++row) {
+      const ResultRows results = results_of(s_, w, p);
+      for (int64_t row = results.rows.begin; row < results.rows.end; ++row) {
+        const int64_t result = results.result + row - results.rows.begin;
         if (w.columns.is_gather_copy) {
-          copy_origin(w.round, row, s_.source_at[p], result + row - begin);
+          copy_origin(w.round, row, s_.source_at[p], result);
         } else if (x_.stand_in == nullptr) {
-          std::memcpy(element_at(x_.operands->out, result + row - begin, w.columns.begin),
+          std::memcpy(element_at(x_.operands->out, result, w.columns.begin),
                       tile_.data() + (row - w.rows.begin) * result_bytes, static_cast<size_t>(result_bytes));
         }
       }
@@ -154,13 +134,13 @@ class RoleWorker {
     if (!w.is_end) return {};
     const HostOperands& o = *x_.operands;
     if (s_.counts_only) {
-      *o.counts = {s_.tables->rows_of(), s_.tables->tokens_of()};
+      const Routing& r = *s_.routing;
+      *o.counts = {{r.rows_of, r.rows_of + s_.ranks()}, {r.tokens_of, r.tokens_of + s_.ranks()}};
       return {};
     }
-    const std::vector<int64_t>& offsets = s_.tables->offsets();
-    const bool has_moved = !s_.tables->has_overflow();
-    std::copy(offsets.begin(), offsets.end(), o.offsets);
-    for (int64_t row = has_moved ? offsets.back() : 0; row < o.out.rows; ++row) {
+    const int64_t* offsets = s_.routing->offsets;
+    std::copy_n(offsets, s_.own_experts() + 1, o.offsets);
+    for (int64_t row = has_overflow(*s_.routing) ? 0 : offsets[s_.own_experts()]; row < o.out.rows; ++row) {
       std::fill_n(o.origins + 3 * row, 3, -1);
       if (o.out.cols > 0) {
         std::memset(element_at(o.out, row, 0), 0, static_cast<size_t>(o.out.cols * size_bytes(o.out.dtype)));
@@ -171,22 +151,17 @@ class RoleWorker {
 
  private:
   std::byte* own_half() { return hands_.context().own_half(); }
-  int64_t header_bytes() const { return s_.buffers.token_pitch - s_.buffers.row_pitch; }
   const int32_t* record_of(Rank r) {
     return reinterpret_cast<const int32_t*>(own_half() + s_.buffers.record_offset(r));
   }
-  int32_t record_rounds(Rank r) {
-    int64_t tokens = 0;
-    std::memcpy(&tokens, record_of(r), sizeof(tokens));
-    return s_.rounds_of_tokens(tokens);
-  }
+  int32_t record_rounds(Rank r) { return s_.rounds_of_tokens(tokens_in(record_of(r))); }
   TraceEvent give_record(Rank of, Rank to, int64_t bytes) {
     hands_.context().copy_to(to, s_.buffers.record_offset(of), bytes);
     return {.name = "counts", .source = of.value, .bytes = bytes, .link = TraceLink::node};
   }
   // An earlier call has said how many rows there are, and the result is as large.
   void check_counted() const {
-    const int64_t expected = x_.operands->counted_rows, rows = s_.tables->offsets().back();
+    const int64_t expected = x_.operands->counted_rows, rows = s_.routing->offsets[s_.own_experts()];
     if (expected < 0 || rows == expected || s_.counts_only) return;
     throw Error(ErrorKind::internal, {.what = "rows were counted twice and differ",
                                       .where = kCallName,
@@ -198,10 +173,10 @@ class RoleWorker {
     pack_rows(x_.operands->x, token, 1, {.to = to, .pitch_bytes = s_.buffers.row_pitch});
   }
   template <class Write>
-  void place_row(Rank at, int32_t round, int64_t row, const RowOrigin& origin, const Write& write) {
-    std::byte* half = hands_.context().half_of(at);
-    write(half + s_.buffers.rows_offset(round, row));
-    std::memcpy(half + s_.buffers.origins_offset(round, row), &origin, sizeof(origin));
+  void place_row(int32_t round, const RowMove& move, const Write& write) {
+    std::byte* half = hands_.context().half_of(move.to);
+    write(half + s_.buffers.rows_offset(round, move.row));
+    std::memcpy(half + s_.buffers.origins_offset(round, move.row), &move.origin, sizeof(move.origin));
   }
   void copy_origin(int32_t round, int64_t row, Rank source, int64_t result) {
     RowOrigin origin;
@@ -234,7 +209,6 @@ class RoleWorker {
   RoleHands hands_;
   Execution x_;
   const Schedule& s_;
-  std::vector<int32_t> next_row_;  // of each expert of the node, from the source and round at hand
   std::vector<std::byte> tile_;
 };
 

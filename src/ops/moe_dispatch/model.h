@@ -32,9 +32,7 @@ struct RankModel {
   // ---- counts
   void touch(const CountWork& w, Touch& touch) const {
     if (w.to != schedule.me()) return touch.copy(own_record(), record(w.to, schedule.me()), counts(schedule.me()));
-    const int64_t bytes = schedule.record_bytes(schedule.rounds_of_tokens(schedule.tokens));
-    touch.write({schedule.me(), SimArea::half, schedule.buffers.record_offset(schedule.me()), bytes},
-                counts(schedule.me()));
+    touch.write(own_record(), counts(schedule.me()));
     touch.charge(schedule.tokens * schedule.top_k * int64_t{sizeof(int32_t)});
   }
   void touch(const RouteWork&, Touch& touch) const {
@@ -115,13 +113,13 @@ struct RankModel {
     touch.write(rows(to, round, cell.begin + begin, end - begin), content(source, round, place, begin));
     touch.charge((end - begin) * row_bytes);
   }
-  // The head, which is all that is known of every record.
   MemoryRange record(Rank at, Rank of) const {
-    return {at, SimArea::half, schedule.buffers.record_offset(of), kWireUnitBytes};
+    const int32_t rounds = schedule.rounds_of_tokens(schedule.routing->tokens_of[of.value]);
+    return {at, SimArea::half, schedule.buffers.record_offset(of), schedule.record_bytes(rounds)};
   }
   MemoryRange own_record() const { return record(schedule.me(), schedule.me()); }
   MemoryRange tables() const {
-    return {schedule.me(), SimArea::half, schedule.buffers.tables_offset(), kWireUnitBytes};
+    return {schedule.me(), SimArea::half, schedule.buffers.tables_offset(), schedule.buffers.tables_bytes};
   }
   MemoryRange outbox(const NodeChunk& c, const RowRange& tokens) const {
     return {schedule.me(), SimArea::half, schedule.outbox_offset(c.to, c.round, tokens.begin),

@@ -4,6 +4,7 @@
 #include <tilewire/error.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 #include "ops/moe_dispatch/arguments_check.h"
@@ -54,8 +55,10 @@ HostOperands Op::make_operands(const Arguments& arguments, const Problem& proble
   return moe_dispatch::make_operands(arguments, problem);
 }
 
-Schedule Op::make_schedule(const Tables& tables, Epoch epoch, const Arguments& arguments, Session&) {
+Schedule Op::make_schedule(const Tables& tables, Epoch epoch, const Arguments& arguments, Session& session) {
   Schedule schedule = tables.schedule(epoch);
+  std::byte* half = session.arena().base() + session.arena().layout().half_offset(epoch);
+  schedule.routing = place_routing(half + schedule.buffers.tables_offset(), schedule.buffers.tables);
   schedule.tokens = arguments.x.rows;
   return schedule;
 }
@@ -70,9 +73,7 @@ CallReport Op::report(const Schedule& s) {
     const int32_t local = s.topology().local(to).value, position = s.position_of[source.value];
     return s.routing->piece_rows[((int64_t{round} * s.width() + local) * s.pieces + piece) * s.ranks() + position];
   };
-  const auto record_bytes = [&](Rank of) {
-    return s.record_bytes(s.rounds_of_tokens(s.tables->tokens_of()[static_cast<size_t>(of.value)]));
-  };
+  const auto record_bytes = [&](Rank of) { return s.record_bytes(s.rounds_of_tokens(s.routing->tokens_of[of.value])); };
   report.node_bytes += (s.width() - 1) * record_bytes(s.me());
   PushWork push;
   for (PushRole role(s); role.next(push);) {

@@ -2,6 +2,7 @@
 #include "ops/moe_dispatch/moe_dispatch.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -112,6 +113,62 @@ TEST(MoeDispatch, AFewRoundsOfMemoryAreEnoughUnderAnySkew) {
   }
 }
 
+// Memory of which few pages are touched.
+class SparseMatrix {
+ public:
+  SparseMatrix(int64_t rows, int64_t cols, int64_t row_stride, DataType dtype)
+      : bytes_(static_cast<size_t>(((rows - 1) * row_stride + cols) * size_bytes(dtype))),
+        view_{.data = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0),
+              .rows = rows,
+              .cols = cols,
+              .row_stride = row_stride,
+              .dtype = dtype} {}
+  ~SparseMatrix() { munmap(view_.data, bytes_); }
+  SparseMatrix(const SparseMatrix&) = delete;
+  SparseMatrix& operator=(const SparseMatrix&) = delete;
+  const MatrixView& view() const { return view_; }
+
+ private:
+  size_t bytes_;
+  MatrixView view_;
+};
+
+void copy_rows(const MatrixView& from, const MatrixView& to) {
+  for (int64_t row = 0; row < from.rows; ++row) {
+    std::memcpy(element_at(to, row, 0), element_at(from, row, 0),
+                static_cast<size_t>(from.cols * size_bytes(from.dtype)));
+  }
+}
+
+// B23: rows of x, of a weight and of the result that lie further behind each other than 32 bits count.
+TEST(MoeDispatch, RowsMayLieGigabytesApart) {
+  constexpr int64_t kStride = (int64_t{1} << 29) + 64;
+  const TestCall call = with_room(call_of({7, 6}, 2, 2, 8, 6));
+  const auto outcomes = run_thread_cluster({1, 1}, call_options(), [&](Session& session) {
+    Operation op(session);
+    CallChecker checker(call, session.rank().value);
+    Arguments args = checker.arguments();
+    const SparseMatrix x(args.x.rows, args.x.cols, kStride, args.x.dtype);
+    const SparseMatrix w(args.w[0].rows, args.w[0].cols, kStride, args.w[0].dtype);
+    const MatrixView dense = checker.results()[0].view();
+    const SparseMatrix out(dense.rows, dense.cols, kStride, dense.dtype);
+    ASSERT_NE(out.view().data, MAP_FAILED);
+    copy_rows(args.x, x.view());
+    copy_rows(args.w[0], w.view());
+    args.x = x.view();
+    args.w[0] = w.view();
+    args.make_results = [&out, make = args.make_results](const Problem& problem) {
+      Arguments::Results results = make(problem);
+      results.out = out.view();
+      return results;
+    };
+    op.run(args);
+    copy_rows(out.view(), dense);
+    checker.check();
+  });
+  EXPECT_EQ(first_error(outcomes), "");
+}
+
 TEST(MoeDispatch, SizesThatGrowForFiftyCalls) {
   std::vector<TestCall> calls;
   for (int64_t step = 1; step <= (kIsSanitized ? 15 : 50); ++step) {
@@ -140,7 +197,7 @@ TEST(MoeDispatch, BytesOnTheWireAreThoseOfDistinctTokensAndNodes) {
           if (node != t.node(Rank{r})) pairs.insert({token, node.value});
         }
       }
-      const int64_t token_bytes = 32 + 112;  // a header of 5 numbers; 50 elements of 2 bytes: in units of 16
+      const int64_t token_bytes = 48 + 112;  // a header of 9 numbers; 50 elements of 2 bytes: in units of 16
       const PlanChoice plan = PlanChoice::from_json(reports[static_cast<size_t>(r)].plan_json);
       const int64_t rounds = div_up(call.tokens[static_cast<size_t>(r)], plan.block_tokens);
       const int64_t record_bytes = round_up((4 + rounds * (12 + t.nodes)) * 4, 16);

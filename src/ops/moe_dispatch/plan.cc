@@ -157,6 +157,28 @@ class Planner : public PlannerOf<PlanChoice> {
 
 namespace {
 
+// For any rank.
+RoutingLimits limits_of(const Problem& p, const PlanChoice& c, const PlanContext& context) {
+  const Topology& t = context.topology;
+  std::vector<int32_t> of_rank(static_cast<size_t>(t.ranks), 0), of_node(static_cast<size_t>(t.nodes), 0);
+  for (const int32_t rank : p.rank_of_expert) {
+    ++of_rank[static_cast<size_t>(rank)];
+    ++of_node[static_cast<size_t>(t.node(Rank{rank}).value)];
+  }
+  RoutingLimits n{.ranks = t.ranks,
+                  .nodes = t.nodes,
+                  .experts = p.experts(),
+                  .places = *std::max_element(of_node.begin(), of_node.end()),
+                  .own = *std::max_element(of_rank.begin(), of_rank.end()),
+                  .pieces = static_cast<int32_t>(c.pieces),
+                  .rounds = narrow<int32_t>(most_rounds(p, c, context)),
+                  .tokens = p.counts_only ? 0 : p.most_tokens,
+                  .top_k = p.top_k,
+                  .targets = std::min(p.top_k, t.nodes - 1)};
+  for (int32_t node = 0; node < t.nodes; ++node) n.width = std::max(n.width, t.ranks_on(Node{node}));
+  return n;
+}
+
 // How many sources enter a node by the same rank, at most.
 int32_t most_entries(const Topology& t) {
   int32_t most = 0;
@@ -181,10 +203,12 @@ int64_t most_rounds(const Problem& p, const PlanChoice& c, const PlanContext& co
 Buffers buffers_of(const Problem& p, const PlanChoice& c, const PlanContext& context) {
   const Topology& t = context.topology;
   const int64_t row_pitch = round_up(p.h * size_bytes(p.dtype), kWireUnitBytes);
-  const int64_t header = round_up((1 + int64_t{p.top_k}) * int64_t{sizeof(int32_t)}, kWireUnitBytes);
-  Buffers b{.arena = context.arena, .row_pitch = row_pitch, .token_pitch = header + row_pitch};
+  Buffers b{
+      .arena = context.arena, .tables = {}, .row_pitch = row_pitch, .token_pitch = header_bytes(p.top_k) + row_pitch};
   const int64_t counts = checked_mul(most_rounds(p, c, context), p.experts() + t.nodes);
   b.record_bytes = round_up((kRecordHead + counts) * int64_t{sizeof(int32_t)}, kWireUnitBytes);
+  b.tables = limits_of(p, c, context);
+  b.tables_bytes = round_up(routing_bytes(b.tables), kWireUnitBytes);
   if (p.counts_only) return b;
   b.block_tokens = c.block_tokens;
   b.window = static_cast<int32_t>(c.window);
@@ -207,8 +231,6 @@ ScheduleTables::ScheduleTables(const Problem& problem, const PlanChoice& choice,
   s.buffers = buffers_of(problem, choice, context);
   s.columns = {.weights = 1, .tile_cols = choice.tile_cols, .has_gather_copy = true};
   s.columns.cols[0] = problem.cols;
-  s.routing = routing_->view();
-  s.tables = routing_.get();
   s.top_k = problem.top_k;
   s.window = s.buffers.window;
   s.pieces = static_cast<int32_t>(choice.pieces);

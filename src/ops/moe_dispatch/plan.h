@@ -69,19 +69,17 @@ Buffers buffers_of(const Problem& problem, const PlanChoice& choice, const PlanC
 // How many rounds there can be: words for so many, and room for their counts.
 int64_t most_rounds(const Problem& problem, const PlanChoice& choice, const PlanContext& context);
 
-// The tables behind a rank's Schedule; keep it as long as the schedule is used. Those of the routing are filled in
-// during a call, so one call uses it at a time.
+// The tables behind a rank's Schedule but for those of a routing, which lie in the arena; keep it as long as the schedule
+// is used.
 class ScheduleTables {
  public:
   // Of a choice that check_choice() has passed.
   ScheduleTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context);
-  // The schedule of call `epoch`, for as many tokens as the problem is planned for.
+  // The schedule of call `epoch`, for as many tokens as the problem is planned for, and without a routing.
   Schedule schedule(Epoch epoch) const;
-  RoutingTables& routing() const { return *routing_; }
 
  private:
   std::unique_ptr<ExpertTables> experts_;
-  std::unique_ptr<RoutingTables> routing_ = std::make_unique<RoutingTables>();
   Schedule schedule_;
 };
 

@@ -114,6 +114,23 @@ TEST(MoeDispatchPlan, ProblemsThatCannotBeAreRefusedByName) {
             std::string::npos);
 }
 
+// B23: whatever a row, a token or a round is multiplied by (fault kind WIDTH).
+TEST(MoeDispatchPlan, PlacesBehind2To32BytesAreTheirs) {
+  const int64_t tokens = 1 << 20;
+  const Cluster cluster({2, 2}, int64_t{1} << 46, 1 << 16);
+  const Problem problem = problem_of(64, 4, tokens, 7168);
+  const Buffers b = buffers_of(problem, {.block_tokens = tokens / 2, .window = 2, .cursors = {}}, cluster.context);
+  const int64_t row = 7168 * 2, token = row + 32, rows = tokens / 2 * 4 * 2;
+  ASSERT_EQ(b.slot_rows, rows);
+  EXPECT_GT(rows * row, int64_t{1} << 32);
+  EXPECT_EQ(b.rows_offset(1, rows - 1) - b.rows_offset(0, 0), (2 * rows - 1) * row);
+  EXPECT_EQ(b.origins_offset(1, rows - 1) - b.origins_offset(0, 0), (2 * rows - 1) * 8);
+  EXPECT_GT(tokens * token, int64_t{1} << 32);
+  EXPECT_EQ(b.outbox_offset(tokens - 1) - b.outbox_offset(0), (tokens - 1) * token);
+  EXPECT_EQ(b.staging_offset(0, 1, tokens / 2 - 1) - b.staging_offset(0, 0, 0), (tokens - 1) * token);
+  EXPECT_EQ(b.end() - b.staging_offset(0, 0, 0), b.entries * tokens * token);
+}
+
 // A record is one command of a rank to each other node.
 TEST(MoeDispatchPlan, CountsThatNoCommandCanCarryAreRefused) {
   const Cluster one({1}, int64_t{1} << 40, 1 << 16), two({1, 1}, int64_t{1} << 40, 1 << 16);

@@ -63,6 +63,10 @@ struct OpRandomCalls<moe_dispatch::Op> {
     call.is_n_by_k = dice.one_in(2);
     call.salt = static_cast<uint64_t>(dice.below(1000));
     if (dice.one_in(2)) call.plan_json = to_json(choice(dice, 4 + dice.below(60), 8 + dice.below(24)));
+    if (dice.one_in(4)) {  // counted
+      call.max_tokens.reset();
+      call.max_source_tokens.reset();
+    }
     return call;
   }
 

@@ -13,17 +13,14 @@
 
 namespace tilewire::moe_dispatch {
 
-class RoutingTables;
-
-// The tables behind it belong to the plan; `routing` is filled in by the route role during the call, and read behind the
-// word `routed` alone.
+// The tables behind it belong to the plan; `routing` is filled in during the call, what is of the own tokens by the count
+// role, the rest by the route role, and read behind the word `routed` alone.
 struct Schedule {
   CallFrame frame;
   ExpertMap experts;
   Buffers buffers;
   ColumnMap columns;  // of a weight, and last a block that stands for the origins of rows
-  const Routing* routing = nullptr;
-  RoutingTables* tables = nullptr;       // what fills it in on a CPU rank
+  Routing* routing = nullptr;
   const Rank* source_at = nullptr;       // [ranks] in the order in which a receiver of this node keeps their rows
   const int32_t* position_of = nullptr;  // [ranks] and back
   int32_t phases = 1;                    // 2: rows of the own node are multiplied before those of other nodes

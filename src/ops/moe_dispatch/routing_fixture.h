@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <random>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "ops/moe_dispatch/routing_tables.h"
@@ -60,30 +62,29 @@ class RoutedRanks {
  public:
   RoutedRanks(Routes routes, int64_t most_rows) : routes_(std::move(routes)), most_rows_(most_rows) {}
 
-  RoutingTables& apply(Schedule& s) {
-    std::vector<std::vector<int32_t>> records;
-    auto tables = std::make_unique<RoutingTables>();
+  void apply(Schedule& s) {
+    memory_.emplace_back().give(s);
+    const auto bytes = static_cast<size_t>(s.buffers.record_bytes);
+    std::vector<std::byte> records(bytes * static_cast<size_t>(s.ranks()));
+    std::vector<int64_t> seen(static_cast<size_t>(s.topology().nodes));
     for (int32_t r = 0; r < s.ranks(); ++r) {
       Schedule of_rank = s;
       of_rank.frame.me = Rank{r};
       of_rank.tokens = routes_.tokens(Rank{r});
-      records.emplace_back(static_cast<size_t>(s.record_words(s.rounds_of_tokens(of_rank.tokens))));
-      RoutingTables other;
-      (Rank{r} == s.me() ? *tables : other).count(of_rank, routes_.of(Rank{r}), records.back());
+      const std::span record{reinterpret_cast<int32_t*>(records.data() + static_cast<size_t>(r) * bytes),
+                             static_cast<size_t>(s.record_words(s.rounds_of_tokens(of_rank.tokens)))};
+      count_routes(of_rank, routes_.of(Rank{r}), seen, record);
+      if (Rank{r} == s.me()) list_routes(of_rank, routes_.of(Rank{r}), record);
     }
     s.tokens = routes_.tokens(s.me());
-    tables->route(s, most_rows_, [&](Rank r) { return records[static_cast<size_t>(r.value)].data(); });
-    s.routing = tables->view();
-    s.tables = tables.get();
-    tables_.push_back(std::move(tables));
-    return *tables_.back();
+    route(s, most_rows_, records.data());
   }
   const Routes& routes() const { return routes_; }
 
  private:
   Routes routes_;
   int64_t most_rows_;
-  std::vector<std::unique_ptr<RoutingTables>> tables_;
+  std::vector<OwnedRouting> memory_;
 };
 
 }  // namespace tilewire::moe_dispatch

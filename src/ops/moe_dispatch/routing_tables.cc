@@ -8,22 +8,168 @@
 namespace tilewire::moe_dispatch {
 namespace {
 
-// The tokens of a rank, as its record's head says.
-int64_t tokens_in(const int32_t* record) {
-  int64_t tokens = 0;
-  std::memcpy(&tokens, record, sizeof(tokens));
-  return tokens;
+// What each rank has counted.
+class Records {
+ public:
+  Records(const Schedule& s, const std::byte* first) : s_(s), first_(first) {}
+
+  const int32_t* of(Rank r) const {
+    return reinterpret_cast<const int32_t*>(first_ + r.value * s_.buffers.record_bytes);
+  }
+  // A column is a place, or experts + a node.
+  int32_t count(Rank source, int32_t round, int32_t column) const {
+    if (round >= s_.routing->rounds_of[source.value]) return 0;
+    return of(source)[kRecordHead + int64_t{round} * (s_.experts.experts + s_.topology().nodes) + column];
+  }
+
+ private:
+  const Schedule& s_;
+  const std::byte* first_;
+};
+
+int64_t block_of(const Schedule& s) { return s.counts_only ? std::max<int64_t>(1, s.tokens) : s.buffers.block_tokens; }
+
+// `row(round, place, token, slot)` for each row, `node(round, node, token)` for each other node that a token goes to: in
+// the order of tokens and slots, so that each row has its place by what comes before it.
+template <class VisitRow, class VisitNode>
+void walk_routes(const Schedule& s, const TokenRoutes& routes, std::span<int64_t> seen, const VisitRow& row,
+                 const VisitNode& node) {
+  const int64_t block = block_of(s);
+  std::fill(seen.begin(), seen.end(), -1);
+  for (int64_t token = 0; token < s.tokens; ++token) {
+    const auto round = static_cast<int32_t>(token / block);
+    for (int32_t slot = 0; slot < s.top_k; ++slot) {
+      const int32_t expert = routes.expert(token, slot);
+      const int32_t place = expert < 0 ? -1 : s.experts.place_of[expert];
+      row(round, place, token, slot);
+      if (place < 0) continue;
+      const Node to = s.topology().node(s.experts.rank_of[place]);
+      int64_t& last = seen[static_cast<size_t>(to.value)];
+      if (to == s.node() || last == token) continue;
+      last = token;
+      node(round, to, token);
+    }
+  }
 }
 
-// Entries by bucket: counts become where each bucket begins, with the end of the last.
-void begins_of(std::vector<int32_t>& counts) {
-  int32_t sum = 0;
-  for (int32_t& c : counts) {
-    const int32_t count = c;
-    c = sum;
-    sum += count;
+// Of buckets with so many entries each: how many are before each, and all.
+template <class Count>
+void sum_up(int64_t buckets, int32_t* first, const Count& count) {
+  first[0] = 0;
+  for (int64_t b = 0; b < buckets; ++b) first[b + 1] = first[b] + count(b);
+}
+
+// What every rank gets in all, the same numbers on all ranks; and where the own experts' results begin.
+void add_up(const Schedule& s, const Records& records) {
+  Routing& r = *s.routing;
+  const int32_t experts = s.experts.experts;
+  std::fill_n(r.place_rows, experts, 0);
+  std::fill_n(r.rows_of, s.ranks(), 0);
+  for (int32_t rank = 0; rank < s.ranks(); ++rank) {
+    r.tokens_of[rank] = tokens_in(records.of(Rank{rank}));
+    r.rounds_of[rank] = s.rounds_of_tokens(r.tokens_of[rank]);
+    for (int32_t round = 0; round < r.rounds_of[rank]; ++round) {
+      for (int32_t place = 0; place < experts; ++place) r.place_rows[place] += records.count(Rank{rank}, round, place);
+    }
   }
-  counts.push_back(sum);
+  for (int32_t place = 0; place < experts; ++place) r.rows_of[s.experts.rank_of[place].value] += r.place_rows[place];
+  r.offsets[0] = 0;
+  const int32_t first = s.experts.first_of(s.topology(), s.me());
+  for (int32_t e = 0; e < s.own_experts(); ++e) r.offsets[e + 1] = r.offsets[e] + r.place_rows[first + e];
+  for (int32_t rank = 0; rank < s.ranks() && !has_overflow(r) && !s.counts_only; ++rank) {
+    if (r.rows_of[rank] <= r.most_rows) continue;
+    r.overflow_rank = Rank{rank};
+    r.overflow_rows = r.rows_of[rank];
+  }
+}
+
+// Which positions have rows in a phase.
+RowRange positions_of(const Schedule& s, int32_t phase) {
+  return {phase == 0 ? 0 : s.width(), phase + 1 == s.phases ? s.ranks() : s.width()};
+}
+
+void make_nodes(const Schedule& s, const Records& records) {
+  Routing& r = *s.routing;
+  const Topology& t = s.topology();
+  int32_t in_outbox = 0;
+  for (int32_t round = 0; round < r.rounds; ++round) {
+    for (int32_t rank = 0; rank < s.ranks(); ++rank) {
+      r.staged[int64_t{round} * s.ranks() + rank] =
+          t.same_node(Rank{rank}, s.me()) ? 0 : records.count(Rank{rank}, round, s.experts.experts + s.node().value);
+    }
+    for (int32_t n = 0; n < t.nodes; ++n) {
+      const int64_t at = int64_t{round} * t.nodes + n;
+      r.node_tokens[at] = records.count(s.me(), round, s.experts.experts + n);
+      r.node_begin[at] = in_outbox;
+      in_outbox += r.node_tokens[at];
+    }
+  }
+}
+
+// For each rank of the node its rows of a round lie by phase, expert and source.
+void make_cells(const Schedule& s, const Records& records) {
+  Routing& r = *s.routing;
+  const int32_t ranks = s.ranks(), first_place = s.experts.first_on(s.topology(), s.node());
+  r.places = s.experts.end_on(s.topology(), s.node()) - first_place;
+  std::fill_n(r.piece_rows, int64_t{r.rounds} * s.width() * s.pieces * ranks, 0);
+  for (int32_t round = 0; round < r.rounds; ++round) {
+    for (int32_t local = 0; local < s.width(); ++local) {
+      int32_t begin = 0;
+      for (int32_t phase = 0; phase < s.phases; ++phase) {
+        const RowRange positions = positions_of(s, phase);
+        for (int32_t piece = 0; piece < s.pieces; ++piece) {
+          const RowRange places = s.piece_places(s.local(local), piece);
+          int32_t* of_piece = r.piece_rows + ((int64_t{round} * s.width() + local) * s.pieces + piece) * ranks;
+          for (int64_t place = places.begin; place < places.end; ++place) {
+            for (int64_t position = positions.begin; position < positions.end; ++position) {
+              Cell& cell = r.cells[(int64_t{round} * r.places + place) * ranks + position];
+              cell.rows = records.count(s.source_at[position], round, first_place + static_cast<int32_t>(place));
+              cell.begin = begin;
+              begin += cell.rows;
+              of_piece[position] += cell.rows;
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+void make_groups(const Schedule& s) {
+  Routing& r = *s.routing;
+  const int32_t own = s.own_experts();
+  r.groups = s.phases * own;
+  r.group_tile[0] = 0;
+  for (int32_t round = 0; round < r.rounds; ++round) {
+    int32_t* begins = r.group_begin + int64_t{round} * (r.groups + 1);
+    begins[0] = 0;
+    for (int32_t group = 0; group < r.groups; ++group) {
+      const RowRange positions = positions_of(s, group / own);
+      int32_t rows = 0;
+      for (int64_t p = positions.begin; p < positions.end; ++p) {
+        rows += s.cell(round, s.first_own_place() + group % own, static_cast<int32_t>(p)).rows;
+      }
+      begins[group + 1] = begins[group] + rows;
+      int64_t* tiles = r.group_tile + int64_t{round} * r.groups + group;
+      tiles[1] = tiles[0] + div_up(rows, s.tile_rows) * s.columns.blocks();
+    }
+  }
+}
+
+// Results lie by expert, source rank, token and slot, whatever the rounds.
+void make_results(const Schedule& s) {
+  Routing& r = *s.routing;
+  const int32_t ranks = s.ranks(), own = s.own_experts();
+  for (int32_t e = 0; e < own; ++e) {
+    int64_t row = r.offsets[e];
+    for (int32_t rank = 0; rank < ranks; ++rank) {
+      const int32_t position = s.position_of[rank];
+      for (int32_t round = 0; round < r.rounds; ++round) {
+        r.result_row[(int64_t{round} * own + e) * ranks + position] = row;
+        row += s.cell(round, s.first_own_place() + e, position).rows;
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -62,215 +208,72 @@ void ExpertTables::fill(Schedule& s) const {
   s.phases = phases_;
 }
 
-// Twice over the tokens: how many are in each bucket, then which. In the order of tokens and slots, so that each row has
-// its place by what comes before it.
-void RoutingTables::count(const Schedule& s, const TokenRoutes& routes, std::span<int32_t> record) {
-  const Topology& t = s.topology();
-  experts_ = s.experts.experts;
-  nodes_ = t.nodes;
-  const int32_t rounds = s.rounds_of_tokens(s.tokens), width = experts_ + nodes_;
-  const int64_t block = s.counts_only ? std::max<int64_t>(1, s.tokens) : s.buffers.block_tokens;
+int64_t tokens_in(const int32_t* record) {
+  int64_t tokens = 0;
+  std::memcpy(&tokens, record, sizeof(tokens));
+  return tokens;
+}
+
+void count_routes(const Schedule& s, const TokenRoutes& routes, std::span<int64_t> seen, std::span<int32_t> record) {
+  const int32_t width = s.experts.experts + s.topology().nodes;
   std::fill(record.begin(), record.end(), 0);
   std::memcpy(record.data(), &s.tokens, sizeof(s.tokens));
   int32_t* counts = record.data() + kRecordHead;
-  // `visit(round, place or experts + node, entry)` for each row and for each node that a token goes to.
-  const auto walk = [&](const auto& visit) {
-    std::vector<int64_t> seen(static_cast<size_t>(nodes_), -1);  // the last token that went there
-    for (int64_t token = 0; token < s.tokens; ++token) {
-      const auto round = static_cast<int32_t>(token / block);
-      for (int32_t slot = 0; slot < s.top_k; ++slot) {
-        const int64_t expert = routes.expert(token, slot);
-        if (expert < 0) continue;
-        const int32_t place = s.experts.place_of[expert];
-        visit(round, place, static_cast<int32_t>(token * s.top_k + slot));
-        const Node node = t.node(s.experts.rank_of[place]);
-        if (node == s.node() || seen[static_cast<size_t>(node.value)] == token) continue;
-        seen[static_cast<size_t>(node.value)] = token;
-        visit(round, experts_ + node.value, static_cast<int32_t>(token));
-      }
-    }
+  walk_routes(
+      s, routes, seen,
+      [&](int32_t round, int32_t place, int64_t, int32_t) {
+        if (place >= 0) ++counts[int64_t{round} * width + place];
+      },
+      [&](int32_t round, Node to, int64_t) { ++counts[int64_t{round} * width + s.experts.experts + to.value]; });
+}
+
+// Rounds come one after the other, so that what is counted of a place or node begins anew with each.
+void list_routes(const Schedule& s, const TokenRoutes& routes, std::span<const int32_t> record) {
+  Routing& r = *s.routing;
+  const int32_t experts = s.experts.experts, nodes = s.topology().nodes, rounds = s.rounds_of_tokens(s.tokens);
+  const int32_t* counts = record.data() + kRecordHead;
+  sum_up(int64_t{rounds} * experts, r.first_row,
+         [&](int64_t b) { return counts[b / experts * (experts + nodes) + b % experts]; });
+  sum_up(int64_t{rounds} * nodes, r.first_token,
+         [&](int64_t b) { return counts[b / nodes * (experts + nodes) + experts + b % nodes]; });
+  int64_t *next_row = r.place_rows, *next_token = r.rows_of;  // route() has other use for them
+  int32_t at = -1;
+  const auto enter = [&](int32_t round) {
+    if (round == at) return;
+    at = round;
+    std::fill_n(next_row, experts, 0);
+    std::fill_n(next_token, nodes, 0);
   };
-  walk([&](int32_t round, int32_t column, int32_t) { ++counts[int64_t{round} * width + column]; });
-  own_first_.clear();
-  node_first_.clear();
-  for (int32_t round = 0; round < rounds; ++round) {
-    const int32_t* of_round = counts + int64_t{round} * width;
-    own_first_.insert(own_first_.end(), of_round, of_round + experts_);
-    node_first_.insert(node_first_.end(), of_round + experts_, of_round + width);
-  }
-  begins_of(own_first_);
-  begins_of(node_first_);
-  own_rows_.resize(static_cast<size_t>(own_first_.back()));
-  own_tokens_.resize(static_cast<size_t>(node_first_.back()));
-  std::vector<int32_t> next_row = own_first_, next_token = node_first_;
-  walk([&](int32_t round, int32_t column, int32_t entry) {
-    if (column < experts_) {
-      own_rows_[static_cast<size_t>(next_row[static_cast<size_t>(int64_t{round} * experts_ + column)]++)] = entry;
-    } else {
-      const int64_t bucket = int64_t{round} * nodes_ + column - experts_;
-      own_tokens_[static_cast<size_t>(next_token[static_cast<size_t>(bucket)]++)] = entry;
-    }
-  });
+  walk_routes(
+      s, routes, {r.node_seen, static_cast<size_t>(nodes)},
+      [&](int32_t round, int32_t place, int64_t token, int32_t slot) {
+        enter(round);
+        const int64_t entry = token * s.top_k + slot;
+        r.slots[entry] = {place, 0};
+        if (place < 0) return;
+        r.slots[entry].number = static_cast<int32_t>(next_row[place]++);
+        r.own_rows[r.first_row[int64_t{round} * experts + place] + r.slots[entry].number] = static_cast<int32_t>(entry);
+      },
+      [&](int32_t round, Node to, int64_t token) {
+        const int64_t number = next_token[to.value]++;
+        r.own_tokens[r.first_token[int64_t{round} * nodes + to.value] + number] = static_cast<int32_t>(token);
+      });
 }
 
-std::span<const int32_t> RoutingTables::own_rows(int32_t round, int32_t place) const {
-  const auto at = static_cast<size_t>(int64_t{round} * experts_ + place);
-  return std::span(own_rows_).subspan(static_cast<size_t>(own_first_[at]),
-                                      static_cast<size_t>(own_first_[at + 1] - own_first_[at]));
-}
-
-std::span<const int32_t> RoutingTables::own_tokens(int32_t round, Node node) const {
-  const auto at = static_cast<size_t>(int64_t{round} * nodes_ + node.value);
-  return std::span(own_tokens_)
-      .subspan(static_cast<size_t>(node_first_[at]), static_cast<size_t>(node_first_[at + 1] - node_first_[at]));
-}
-
-int32_t RoutingTables::rows(const Schedule& s, const std::vector<const int32_t*>& records, Rank source, int32_t round,
-                            int32_t column) const {
-  const auto r = static_cast<size_t>(source.value);
-  if (round >= rounds_of_[r]) return 0;
-  return records[r][kRecordHead + int64_t{round} * (s.experts.experts + s.topology().nodes) + column];
-}
-
-void RoutingTables::route_all(const Schedule& s, int64_t most_rows, const std::vector<const int32_t*>& records) {
-  view_ = Routing{};
-  view_.most_rows = most_rows;
+void route(const Schedule& s, int64_t most_rows, const std::byte* first_record) {
+  Routing& r = *s.routing;
+  const Records records(s, first_record);
+  r.most_rows = most_rows;
   add_up(s, records);
-  if (!s.counts_only && !has_overflow()) {
-    view_.rounds = rounds_of_.empty() ? 0 : *std::max_element(rounds_of_.begin(), rounds_of_.end());
+  if (!s.counts_only && !has_overflow(r)) {
+    r.rounds = *std::max_element(r.rounds_of, r.rounds_of + s.ranks());
   } else {
-    std::fill(rounds_of_.begin(), rounds_of_.end(), 0);
+    std::fill_n(r.rounds_of, s.ranks(), 0);
   }
+  make_nodes(s, records);
   make_cells(s, records);
   make_groups(s);
   make_results(s);
-}
-
-// What every rank gets in all, the same numbers on all ranks; and where the own experts' results begin.
-void RoutingTables::add_up(const Schedule& s, const std::vector<const int32_t*>& records) {
-  const auto ranks = static_cast<size_t>(s.ranks());
-  rows_of_.assign(ranks, 0);
-  tokens_of_.assign(ranks, 0);
-  rounds_of_.assign(ranks, 0);
-  std::vector<int64_t> of_expert(static_cast<size_t>(s.experts.experts), 0);
-  for (size_t r = 0; r < ranks; ++r) {
-    tokens_of_[r] = tokens_in(records[r]);
-    rounds_of_[r] = s.rounds_of_tokens(tokens_of_[r]);
-    for (int32_t round = 0; round < rounds_of_[r]; ++round) {
-      for (int32_t place = 0; place < s.experts.experts; ++place) {
-        of_expert[static_cast<size_t>(place)] += rows(s, records, Rank{static_cast<int32_t>(r)}, round, place);
-      }
-    }
-  }
-  for (size_t place = 0; place < of_expert.size(); ++place) {
-    rows_of_[static_cast<size_t>(s.experts.rank_of[place].value)] += of_expert[place];
-  }
-  offsets_.assign(1, 0);
-  for (int32_t e = 0; e < s.own_experts(); ++e) {
-    const int32_t place = s.experts.first_of(s.topology(), s.me()) + e;
-    offsets_.push_back(offsets_.back() + of_expert[static_cast<size_t>(place)]);
-  }
-  for (size_t r = 0; r < ranks && !has_overflow() && !s.counts_only; ++r) {
-    if (rows_of_[r] <= view_.most_rows) continue;
-    view_.overflow_rank = Rank{static_cast<int32_t>(r)};
-    view_.overflow_rows = rows_of_[r];
-  }
-}
-
-// For each rank of the node its rows of a round lie by phase, expert and source.
-void RoutingTables::make_cells(const Schedule& s, const std::vector<const int32_t*>& records) {
-  const Topology& t = s.topology();
-  const int32_t ranks = s.ranks(), rounds = view_.rounds, width = s.width();
-  const int32_t first_place = s.experts.first_on(t, s.node());
-  view_.places = s.experts.end_on(t, s.node()) - first_place;
-  cells_.assign(static_cast<size_t>(int64_t{rounds} * view_.places * ranks), {});
-  piece_rows_.assign(static_cast<size_t>(int64_t{rounds} * width * s.pieces * ranks), 0);
-  staged_.assign(static_cast<size_t>(int64_t{rounds} * ranks), 0);
-  node_tokens_.assign(static_cast<size_t>(int64_t{rounds} * t.nodes), 0);
-  node_begin_.assign(node_tokens_.size(), 0);
-  view_.cells = cells_.data();
-  view_.piece_rows = piece_rows_.data();
-  view_.staged = staged_.data();
-  view_.node_tokens = node_tokens_.data();
-  view_.node_begin = node_begin_.data();
-  view_.rounds_of = rounds_of_.data();
-  int32_t in_outbox = 0;
-  for (int32_t round = 0; round < rounds; ++round) {
-    for (int32_t r = 0; r < ranks; ++r) {
-      if (t.same_node(Rank{r}, s.me())) continue;
-      staged_[static_cast<size_t>(int64_t{round} * ranks + r)] =
-          rows(s, records, Rank{r}, round, s.experts.experts + s.node().value);
-    }
-    for (int32_t n = 0; n < t.nodes; ++n) {
-      const auto at = static_cast<size_t>(int64_t{round} * t.nodes + n);
-      node_tokens_[at] = rows(s, records, s.me(), round, s.experts.experts + n);
-      node_begin_[at] = in_outbox;
-      in_outbox += node_tokens_[at];
-    }
-    for (int32_t local = 0; local < width; ++local) {
-      int32_t begin = 0;
-      for (int32_t phase = 0; phase < s.phases; ++phase) {
-        const int32_t first = phase == 0 ? 0 : width, end = phase + 1 == s.phases ? ranks : width;
-        for (int32_t piece = 0; piece < s.pieces; ++piece) {
-          const RowRange places = s.piece_places(s.local(local), piece);
-          for (int64_t place = places.begin; place < places.end; ++place) {
-            for (int32_t position = first; position < end; ++position) {
-              Cell& cell = cells_[static_cast<size_t>((int64_t{round} * view_.places + place) * ranks + position)];
-              cell.rows = rows(s, records, s.source_at[position], round, first_place + static_cast<int32_t>(place));
-              cell.begin = begin;
-              begin += cell.rows;
-              piece_rows_[static_cast<size_t>(((int64_t{round} * width + local) * s.pieces + piece) * ranks +
-                                              position)] += cell.rows;
-            }
-          }
-        }
-      }
-    }
-  }
-}
-
-void RoutingTables::make_groups(const Schedule& s) {
-  const int32_t ranks = s.ranks(), own = s.own_experts();
-  view_.groups = s.phases * own;
-  group_begin_.clear();
-  group_tile_.assign(1, 0);
-  for (int32_t round = 0; round < view_.rounds; ++round) {
-    int32_t begin = 0;
-    for (int32_t phase = 0; phase < s.phases; ++phase) {
-      const int32_t first = phase == 0 ? 0 : s.width(), end = phase + 1 == s.phases ? ranks : s.width();
-      for (int32_t e = 0; e < own; ++e) {
-        group_begin_.push_back(begin);
-        int32_t rows = 0;
-        for (int32_t p = first; p < end; ++p) {
-          rows +=
-              cells_[static_cast<size_t>((int64_t{round} * view_.places + s.first_own_place() + e) * ranks + p)].rows;
-        }
-        begin += rows;
-        group_tile_.push_back(group_tile_.back() + div_up(rows, s.tile_rows) * s.columns.blocks());
-      }
-    }
-    group_begin_.push_back(begin);
-  }
-  view_.group_begin = group_begin_.data();
-  view_.group_tile = group_tile_.data();
-}
-
-// Results lie by expert, source rank, token and slot, whatever the rounds.
-void RoutingTables::make_results(const Schedule& s) {
-  const int32_t ranks = s.ranks(), own = s.own_experts();
-  result_row_.assign(static_cast<size_t>(int64_t{view_.rounds} * own * ranks), 0);
-  for (int32_t e = 0; e < own; ++e) {
-    int64_t row = offsets_[static_cast<size_t>(e)];
-    for (int32_t r = 0; r < ranks; ++r) {
-      const int32_t position = s.position_of[r];
-      for (int32_t round = 0; round < view_.rounds; ++round) {
-        result_row_[static_cast<size_t>((int64_t{round} * own + e) * ranks + position)] = row;
-        row += cells_[static_cast<size_t>((int64_t{round} * view_.places + s.first_own_place() + e) * ranks + position)]
-                   .rows;
-      }
-    }
-  }
-  view_.result_row = result_row_.data();
 }
 
 }  // namespace tilewire::moe_dispatch

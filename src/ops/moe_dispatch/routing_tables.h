@@ -1,9 +1,10 @@
-// Makes and owns the tables of a rank's routing, in two steps: its own tokens are counted, and when the counts of all
-// ranks are here, each row gets its place. Host only.
+// Fills in a rank's Routing, in two steps: its own tokens are counted, and when the counts of all ranks are here, each row
+// gets its place. Allocates nothing. Host only.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -36,55 +37,32 @@ class ExpertTables {
   int32_t phases_ = 1;
 };
 
-class RoutingTables {
- public:
-  RoutingTables() = default;
-  RoutingTables(const RoutingTables&) = delete;
-  RoutingTables& operator=(const RoutingTables&) = delete;
+// Writes the own record of `s.tokens` tokens. `seen` is used: a number for each node.
+void count_routes(const Schedule& s, const TokenRoutes& routes, std::span<int64_t> seen, std::span<int32_t> record);
 
-  // `s.tokens` tokens: makes the lists of the own rows by round and expert, and of tokens by round and node, and writes
-  // the own record.
-  void count(const Schedule& s, const TokenRoutes& routes, std::span<int32_t> record);
-  // `record_of(Rank)` gives the begin of each rank's record. Where a rank gets more than `most_rows`, nothing moves.
-  template <class RecordOf>
-  void route(const Schedule& s, int64_t most_rows, const RecordOf& record_of) {
-    std::vector<const int32_t*> records;
-    records.reserve(static_cast<size_t>(s.ranks()));
-    for (int32_t r = 0; r < s.ranks(); ++r) records.push_back(record_of(Rank{r}));
-    route_all(s, most_rows, records);
+// Of the same tokens and record: which rows and tokens go where (Routing::slots to first_token).
+void list_routes(const Schedule& s, const TokenRoutes& routes, std::span<const int32_t> record);
+
+// `records`: that of rank 0, with those of the others behind it (Buffers::record_bytes). Where a rank gets more than
+// `most_rows`, nothing moves.
+void route(const Schedule& s, int64_t most_rows, const std::byte* records);
+
+// The tokens of a rank, as its record says.
+int64_t tokens_in(const int32_t* record);
+
+inline bool has_overflow(const Routing& routing) { return routing.overflow_rank.value >= 0; }
+
+// Memory for the routing of a rank outside of a call.
+class OwnedRouting {
+ public:
+  // Points `s` to it.
+  void give(Schedule& s) {
+    memory_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(s.buffers.tables_bytes));
+    s.routing = place_routing(memory_.get(), s.buffers.tables);
   }
 
-  const Routing* view() const { return &view_; }
-  // Own tokens for the expert at a place (of all experts), in order: token * k + slot.
-  std::span<const int32_t> own_rows(int32_t round, int32_t place) const;
-  // Own tokens for another node, in order.
-  std::span<const int32_t> own_tokens(int32_t round, Node node) const;
-
-  // ---- behind route()
-  bool has_overflow() const { return view_.overflow_rank.value >= 0; }
-  // Of all ranks, by rank: rows that they get, and tokens that they bring.
-  const std::vector<int64_t>& rows_of() const { return rows_of_; }
-  const std::vector<int64_t>& tokens_of() const { return tokens_of_; }
-  // Rows before each own expert in the result, and all of them.
-  const std::vector<int64_t>& offsets() const { return offsets_; }
-
  private:
-  void route_all(const Schedule& s, int64_t most_rows, const std::vector<const int32_t*>& records);
-  void add_up(const Schedule& s, const std::vector<const int32_t*>& records);
-  void make_cells(const Schedule& s, const std::vector<const int32_t*>& records);
-  void make_groups(const Schedule& s);
-  void make_results(const Schedule& s);
-  int32_t rows(const Schedule& s, const std::vector<const int32_t*>& records, Rank source, int32_t round,
-               int32_t place) const;
-
-  Routing view_;
-  int32_t experts_ = 0;
-  int32_t nodes_ = 0;
-  std::vector<int32_t> own_first_, own_rows_, node_first_, own_tokens_;
-  std::vector<int64_t> rows_of_, tokens_of_, offsets_;
-  std::vector<int32_t> rounds_of_, piece_rows_, staged_, node_tokens_, node_begin_, group_begin_;
-  std::vector<Cell> cells_;
-  std::vector<int64_t> group_tile_, result_row_;
+  std::unique_ptr<std::byte[]> memory_;
 };
 
 }  // namespace tilewire::moe_dispatch

@@ -9,6 +9,8 @@
 
 namespace tilewire::moe_dispatch {
 
+// Of each token of `source` its experts, by their slots: [planned tokens, k].
+std::vector<int32_t> sample_routes(const Problem& problem, Rank source);
 // The expert that `token` of `source` is routed to by its `slot`.
 int64_t sample_expert(const Problem& problem, Rank source, int64_t token, int32_t slot);
 
@@ -16,6 +18,13 @@ int64_t sample_expert(const Problem& problem, Rank source, int64_t token, int32_
 class SampledTables : public ScheduleTables {
  public:
   SampledTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context);
+  Schedule schedule(Epoch epoch) const;
+
+ protected:
+  Routing* routing_ = nullptr;
+
+ private:
+  OwnedRouting memory_;
 };
 
 }  // namespace tilewire::moe_dispatch

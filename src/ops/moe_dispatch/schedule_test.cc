@@ -5,15 +5,19 @@
 
 #include <cmath>
 #include <deque>
+#include <map>
 #include <set>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "ops/moe_dispatch/reference.h"
 #include "ops/moe_dispatch/routing_fixture.h"
+#include "ops/moe_dispatch/row_moves.h"
 #include "ops/moe_dispatch/sample_routing.h"
 #include "schedule/topology_tables.h"
 #include "testing/schedule_test_support.h"
+#include "testing/simulation_test_support.h"
 
 namespace tilewire::moe_dispatch {
 namespace {
@@ -30,9 +34,9 @@ struct Case {
 // The schedules of all ranks for one routing.
 class Ranks {
  public:
-  explicit Ranks(const Case& c)
-      : topology_(TopologyTables::from_layout(c.layout)),
-        routed_(draw_all_routes(c.skew, c.tokens, c.top_k, c.experts, 5), int64_t{1} << 40) {
+  explicit Ranks(const Case& c) : Ranks(c, draw_all_routes(c.skew, c.tokens, c.top_k, c.experts, 5)) {}
+  Ranks(const Case& c, Routes routes)
+      : topology_(TopologyTables::from_layout(c.layout)), routed_(std::move(routes), int64_t{1} << 40) {
     Problem problem{.rank_of_expert = {}, .h = 4, .top_k = c.top_k, .most_rows = 1 << 20, .planned_tokens = 1};
     for (int32_t e = 0; e < c.experts; ++e) problem.rank_of_expert.push_back(e % topology_.view().ranks);
     problem.most_tokens = 1 << 14;
@@ -46,14 +50,13 @@ class Ranks {
           .machine = {}};
       tables_.emplace_back(problem, choice, context);
       schedules.push_back(tables_.back().schedule(1));
-      routings.push_back(&routed_.apply(schedules.back()));
+      routed_.apply(schedules.back());
     }
   }
   Topology topology() const { return topology_.view(); }
   const Routes& routes() const { return routed_.routes(); }
 
   std::vector<Schedule> schedules;
-  std::vector<const RoutingTables*> routings;
 
  private:
   TopologyTables topology_;
@@ -117,11 +120,10 @@ TEST(MoeRouting, AllRanksOfANodePlaceRowsAlike) {
 TEST(MoeRouting, ResultsLieByExpertThenByRankWhateverTheRounds) {
   for (const Case& c : cases()) {
     const Ranks ranks(c);
-    for (size_t r = 0; r < ranks.schedules.size(); ++r) {
-      const Schedule& s = ranks.schedules[r];
+    for (const Schedule& s : ranks.schedules) {
       int64_t next = 0;
       for (int32_t e = 0; e < s.own_experts(); ++e) {
-        ASSERT_EQ(ranks.routings[r]->offsets()[static_cast<size_t>(e)], next);
+        ASSERT_EQ(s.routing->offsets[e], next);
         for (int32_t source = 0; source < s.ranks(); ++source) {
           for (int32_t round = 0; round < s.rounds(); ++round) {
             const int32_t p = s.position_of[source];
@@ -131,8 +133,68 @@ TEST(MoeRouting, ResultsLieByExpertThenByRankWhateverTheRounds) {
           }
         }
       }
-      ASSERT_EQ(ranks.routings[r]->offsets().back(), next);
+      ASSERT_EQ(s.routing->offsets[s.own_experts()], next);
     }
+  }
+}
+
+// What push and forward do with each row, by what stands in front of a token that comes from another node: every row of a
+// round is written once, with the token and slot that the reference has there; and its result goes where that lies.
+TEST(MoeRouting, EachRowIsMovedOnceToWhereItBelongs) {
+  for (const Case& c : cases()) {
+    const Ranks ranks(c);
+    const Topology t = ranks.topology();
+    using Row = std::tuple<int32_t, int32_t, int64_t>;  // rank, round, row
+    std::map<Row, std::tuple<int32_t, RowOrigin>> written;
+    const auto note = [&](Rank source, int32_t round, const RowMove& move) {
+      EXPECT_TRUE(written.insert({{move.to.value, round, move.row}, {source.value, move.origin}}).second);
+    };
+    for (const Schedule& s : ranks.schedules) {
+      PushWork push;
+      for (PushRole role(s); role.next(push);) {
+        for (int32_t i = 0; i < rows_of(s, push); ++i) note(s.me(), push.round, row_of(s, push, i));
+      }
+      PackWork pack;
+      for (PackRole role(s); s.frame.has_network() && role.next(pack);) {
+        if (pack.is_gate) continue;
+        const Schedule& entry = ranks.schedules[static_cast<size_t>(t.rail_partner(s.me(), pack.chunk.to).value)];
+        ForwardWork forward;
+        forward.source = s.me();
+        forward.round = pack.chunk.round;
+        for (int32_t i = 0; i < rows_of(s, pack); ++i) {
+          const int32_t token = token_of(s, pack, i);
+          for (int32_t slot = 0; slot < c.top_k; ++slot) {
+            const HeaderSlot at = header_of(s, pack.chunk.to, token, slot);
+            if (at.place >= 0) note(s.me(), forward.round, row_of(entry, forward, {token, slot}, at));
+          }
+        }
+      }
+    }
+    std::vector<int32_t> rank_of_expert;
+    for (int32_t e = 0; e < c.experts; ++e) rank_of_expert.push_back(e % t.ranks);
+    size_t rows = 0, found_rows = 0;
+    for (const Schedule& s : ranks.schedules) {
+      const auto expected = reference_rows(ranks.routes().ids, c.top_k, rank_of_expert, s.me().value);
+      rows += expected.size();
+      TileWork w;
+      for (ComputeRole role(s, 0); role.next(w);) {
+        for (int32_t p = w.first; !w.is_gate && !w.is_round_end && w.columns.is_gather_copy && p <= w.last; ++p) {
+          const ResultRows results = results_of(s, w, p);
+          for (int64_t row = results.rows.begin; row < results.rows.end; ++row) {
+            const auto found = written.find({s.me().value, w.round, row});
+            ASSERT_NE(found, written.end());
+            const auto& [source, origin] = found->second;
+            const ReferenceRow& wanted = expected.at(static_cast<size_t>(results.result + row - results.rows.begin));
+            ASSERT_EQ(std::tuple(source, origin.token, origin.slot),
+                      std::tuple(wanted.rank, wanted.token, wanted.slot));
+            written.erase(found);
+            ++found_rows;
+          }
+        }
+      }
+    }
+    EXPECT_TRUE(written.empty()) << written.size() << " rows for nobody";
+    EXPECT_EQ(found_rows, rows);
   }
 }
 
@@ -221,15 +283,38 @@ TEST(MoeRouting, BytesBetweenNodesAreTheExpectedNumberOfDistinctTokensAndNodes) 
   }
 }
 
-// Where a token's experts are all on one node it goes to one node.
+// Eight experts of each token, on two of four nodes: it goes to those of the two that are not its own, once each, and
+// every one of its rows is told there.
 TEST(MoeRouting, GroupLimitedTokensGoToAsManyNodesAsTheirGroups) {
   constexpr int64_t kTokens = 1000;
-  Case c{.layout = {1, 1, 1, 1}, .tokens = {0, 0, 0, 0}, .experts = 4, .top_k = 1, .block_tokens = 64};
-  c.tokens[0] = kTokens;
-  const Ranks one_group(c);
-  const double distinct = static_cast<double>(bytes_sent(one_group.schedules[0])) /
-                          static_cast<double>(one_group.schedules[0].buffers.token_pitch);
-  EXPECT_NEAR(distinct / (kTokens * 3.0 / 4), 1, 0.05);
+  constexpr int32_t kExperts = 64, kTopK = 8, kNodes = 4;
+  Case c{.layout = {1, 1, 1, 1}, .tokens = {kTokens, 0, 0, 0}, .experts = kExperts, .top_k = kTopK, .block_tokens = 64};
+  Routes routes{.top_k = kTopK, .ids = std::vector<std::vector<int32_t>>(kNodes)};
+  Dice dice(3);
+  int64_t remote_groups = 0, remote_rows = 0;
+  for (int64_t token = 0; token < kTokens; ++token) {
+    const auto first = static_cast<int32_t>(dice.below(kNodes));
+    const int32_t second = (first + 1 + static_cast<int32_t>(dice.below(kNodes - 1))) % kNodes;
+    for (int32_t slot = 0; slot < kTopK; ++slot) {
+      const int32_t node = slot % 2 == 0 ? first : second;  // expert e is on rank e mod 4
+      routes.ids[0].push_back(node + kNodes * static_cast<int32_t>(dice.below(kExperts / kNodes)));
+    }
+    remote_groups += (first != 0 ? 1 : 0) + (second != 0 ? 1 : 0);
+    remote_rows += kTopK / 2 * ((first != 0 ? 1 : 0) + (second != 0 ? 1 : 0));
+  }
+  const Ranks grouped(c, std::move(routes));
+  const Schedule& s = grouped.schedules[0];
+  EXPECT_EQ(bytes_sent(s), remote_groups * s.buffers.token_pitch);
+  int64_t rows = 0;
+  PackWork w;
+  for (PackRole role(s); role.next(w);) {
+    for (int32_t i = 0; !w.is_gate && i < rows_of(s, w); ++i) {
+      for (int32_t slot = 0; slot < kTopK; ++slot) {
+        rows += header_of(s, w.chunk.to, token_of(s, w, i), slot).place >= 0 ? 1 : 0;
+      }
+    }
+  }
+  EXPECT_EQ(rows, remote_rows);
 }
 
 TEST(MoeRouting, ASampledRoutingGivesEveryExpertTheSame) {
