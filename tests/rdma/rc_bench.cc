@@ -217,33 +217,45 @@ class ProxyPair {
   std::array<std::unique_ptr<Proxy>, 2> proxies_;
 };
 
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
+// Rates one right after the other.
+struct Turn {
+  double bare = 0;
+  double ours = 0;
+  double ratio() const { return ours / bare; }
+};
+
+// The guest is as fast as its host leaves it, which may change from turn to turn, and little within one.
+Turn middle(std::vector<Turn> turns) {
+  const auto half = turns.begin() + static_cast<ptrdiff_t>(turns.size() / 2);
+  std::nth_element(turns.begin(), half, turns.end(),
+                   [](const Turn& a, const Turn& b) { return a.ratio() < b.ratio(); });
+  return *half;
 }
 
 void BM_ProxyOverSoftRoce(benchmark::State& state) {
   const auto bytes = static_cast<uint64_t>(state.range(0));
-  const int messages = static_cast<int>((uint64_t{32} << 20) / std::max<uint64_t>(bytes, 8192));
+  const int messages = static_cast<int>(std::min((uint64_t{16} << 20) / bytes, uint64_t{2048}));
   BenchRow row(state, 2);
   ProxyPair ours;
   BareLoop bare;
-  std::vector<double> ours_rates, bare_rates;
+  std::vector<Turn> turns;
   for (auto _ : state) {
-    bare_rates.push_back(bare.rate(messages, bytes));
-    ours_rates.push_back(ours.rate(messages, bytes));
-    state.SetIterationTime(messages / ours_rates.back());
+    Turn& turn = turns.emplace_back();
+    turn.bare = bare.rate(messages, bytes);
+    turn.ours = ours.rate(messages, bytes);
+    state.SetIterationTime(messages / turn.ours);
   }
+  const Turn turn = middle(std::move(turns));
   const double mega = static_cast<double>(bytes) / 1e6;
-  row.report({.ours = median(ours_rates) * mega,
-              .baseline = median(bare_rates) * mega,
+  row.report({.ours = turn.ours * mega,
+              .baseline = turn.bare * mega,
               .baseline_name = "bare ibv_post_send loop",
               .unit = "MB/s",
               .goal = ">= 0.9 of the bare loop",
-              .meets_goal = median(ours_rates) >= 0.9 * median(bare_rates),
+              .meets_goal = turn.ratio() >= 0.9,
               .note = "soft-RoCE in an emulated guest"});
 }
-BENCHMARK(BM_ProxyOverSoftRoce)->ArgName("bytes")->Arg(4096)->Arg(65536)->Arg(1 << 20)->UseManualTime()->Iterations(9);
+BENCHMARK(BM_ProxyOverSoftRoce)->ArgName("bytes")->Arg(4096)->Arg(65536)->Arg(1 << 20)->UseManualTime()->Iterations(15);
 
 }  // namespace
 }  // namespace tilewire
