@@ -86,6 +86,13 @@ class Foreign:
         return self._array.__dlpack_device__()
 
 
+class Elsewhere(Foreign):
+    """One in the memory of a GPU."""
+
+    def __dlpack_device__(self) -> Any:
+        return 2, 1
+
+
 def misaligned(array: Array) -> Array:
     """The same values at addresses that are no multiples of their size."""
     record = np.zeros(array.shape, dtype=[("pad", "u1"), ("value", array.dtype)])
@@ -275,6 +282,9 @@ def refusals(kind: str = "") -> dict[str, Any]:
         refuse("dtype of a", d.a.astype(np.float64), d.b)
         refuse("byte order", d.a.astype(np.dtype(">f4")), d.b.astype(np.float32))
         refuse("dtypes differ", d.a.astype(np.float32), d.b)
+        refuse("a is on a GPU", Elsewhere(d.a), d.b)
+        refuse("b is on a GPU", d.a, Elsewhere(d.b))
+        refuse("out is on a GPU", d.a, d.b, out=Elsewhere(d.a))
         refuse("a has 1 dimension", d.a[0], d.b)
         refuse("b has 3 dimensions", d.a, d.b[None])
         refuse("a is a list", [[1.0]], d.b)
@@ -382,6 +392,7 @@ def disagreements() -> dict[str, Any]:
     differ("plan", lambda c, d, last: tw.all_gather_matmul(d.a, d.b, plan=plan_of(c, d, 8 + 8 * last)))
     differ("refused by one", lambda c, d, last: tw.all_gather_matmul(d.a, d.b[: K - last]))
     differ("refused by one, in Python", lambda c, d, last: tw.all_gather_matmul(d.a[0] if last else d.a, d.b))
+    differ("refused by one: device", lambda c, d, last: tw.all_gather_matmul(Elsewhere(d.a) if last else d.a, d.b))
     differ("refused by one: comm", lambda c, d, last: tw.all_gather_matmul(d.a, d.b, comm="x" if last else c))
     differ("refused by one: rows", lambda c, d, last: tw.all_gather_matmul(d.a, d.b, rows=3.5 if last else None))
     differ("refused by one: n", lambda c, d, last: tw.AllGatherMatmul(d.rows, K + 2, True if last else N))
