@@ -1,14 +1,14 @@
-// FusedReductionKernel of an op, for the source that builds it. Host code.
+// The kernel of an op that sums over ranks, for the source that builds it. Host code.
 #pragma once
 
-#include "device/comm/call_setup.cuh"
+#include "device/tile/fused_kernel.cuh"
 #include "planning/op_plans.h"
 #include "reduction/reduction_kernel.cuh"
 
 namespace tilewire {
 
 template <class Op>
-struct FusedReductionKernel<Op>::State {
+struct ReductionKernelTypes<Op>::State {
   typename Op::Tables tables;
   typename Op::Schedule schedule;  // tables on the device; epoch 0
   ReductionKernel kernel;
@@ -28,55 +28,21 @@ struct FusedReductionKernel<Op>::State {
     check_choice(plan, problem, context);
     return plan;
   }
+
+  void check(const Operands& operands) const { kernel.check(operands); }
+  void place(Parameters& p, const Operands& operands) const {
+    kernel.place_factors(p.a, p.b, operands);
+    p.schedule = schedule;
+    p.call = kernel.call();
+    p.reduction = kernel.view();
+    p.result = ReductionKernel::result_of(operands);
+    p.stages_per_tile = kernel.stages_per_tile();
+    own.give(p);
+  }
+  void launch(Parameters& parameters, cudaStream_t stream) const { kernel.launch(&parameters, stream); }
+  const DeviceRank& rank() const { return kernel.rank(); }
+  int32_t ctas() const { return kernel.ctas(); }
+  const FormNumbers& form() const { return kernel.form(); }
 };
-
-template <class Op>
-FusedReductionKernel<Op>::FusedReductionKernel(const Problem& problem, const Plan& plan, const PlanContext& context,
-                                               const DeviceRank& rank, bool is_b_n_major)
-    : state_(std::make_unique<State>(problem, plan, context, rank, is_b_n_major)) {}
-template <class Op>
-FusedReductionKernel<Op>::~FusedReductionKernel() = default;
-template <class Op>
-FusedReductionKernel<Op>::FusedReductionKernel(FusedReductionKernel&&) noexcept = default;
-template <class Op>
-FusedReductionKernel<Op>& FusedReductionKernel<Op>::operator=(FusedReductionKernel&&) noexcept = default;
-
-template <class Op>
-auto FusedReductionKernel<Op>::parameters(uint64_t agreed_hash, const ReductionKernelOperands& operands) const
-    -> Parameters {
-  const ReductionKernel& kernel = state_->kernel;
-  kernel.check(operands);
-  Parameters p{};
-  kernel.place_factors(p.a, p.b, operands);
-  p.schedule = state_->schedule;
-  p.call = kernel.call();
-  name_call(p.call, agreed_hash, kernel.rank());
-  p.reduction = kernel.view();
-  p.result = ReductionKernel::result_of(operands);
-  p.stages_per_tile = kernel.stages_per_tile();
-  state_->own.give(p);
-  return p;
-}
-
-template <class Op>
-void FusedReductionKernel<Op>::launch(Parameters& parameters, cudaStream_t stream) const {
-  state_->kernel.launch(&parameters, stream);
-}
-
-template <class Op>
-void FusedReductionKernel<Op>::launch(uint64_t agreed_hash, const ReductionKernelOperands& operands,
-                                      cudaStream_t stream) const {
-  Parameters parameters = this->parameters(agreed_hash, operands);
-  launch(parameters, stream);
-}
-
-template <class Op>
-int32_t FusedReductionKernel<Op>::ctas() const {
-  return state_->kernel.ctas();
-}
-template <class Op>
-const FormNumbers& FusedReductionKernel<Op>::form() const {
-  return state_->kernel.form();
-}
 
 }  // namespace tilewire

@@ -5,11 +5,10 @@
 #include <tilewire/matrix.h>
 
 #include <cstdint>
-#include <memory>
 #include <optional>
 
-#include "device/comm/device_rank.h"
 #include "device/tile/form_entry.h"
+#include "device/tile/fused_kernel.h"
 #include "device/tile/tensor_map.cuh"
 #include "planning/plan_parts.h"
 
@@ -45,37 +44,15 @@ struct ReductionKernelShape {
 //   Own                                              what else the kernel is given: place(DeviceTables&, schedule), once;
 //                                                    give(Parameters&)
 template <class Op>
-class FusedReductionKernel {
- public:
+struct ReductionKernelTypes {
   using Problem = typename Op::Problem;
   using Plan = typename Op::Plan;
+  using Context = PlanContext;
+  using Operands = ReductionKernelOperands;
   using Parameters = typename Op::Parameters;
-
-  // On the current device. Does all that is slow: tables into device memory, loading of the kernel, its attributes.
-  // Throws Error(invalid_argument) naming what the kernel cannot do (fp32 operands),
-  // Error(resource) when the grid does not fit the GPU.
-  FusedReductionKernel(const Problem& problem, const Plan& plan, const PlanContext& context, const DeviceRank& rank,
-                       bool is_b_n_major);
-  ~FusedReductionKernel();
-  FusedReductionKernel(FusedReductionKernel&&) noexcept;
-  FusedReductionKernel& operator=(FusedReductionKernel&&) noexcept;
-
-  // The next call of the communicator, which the rank's state numbers; may be captured in a graph and replayed. All
-  // ranks give the same hash of what they agreed on. Asynchronous: neither allocates nor waits. Calls of a communicator
-  // follow each other in stream order. Throws Error(invalid_argument) naming the operand that does not fit,
-  // Error(internal) when the launch fails. Any thread, one at a time; the device of the constructor must be current.
-  void launch(uint64_t agreed_hash, const ReductionKernelOperands& operands, cudaStream_t stream) const;
-
-  // The two halves of launch(), for tests that change what the kernel is given.
-  Parameters parameters(uint64_t agreed_hash, const ReductionKernelOperands& operands) const;
-  void launch(Parameters& parameters, cudaStream_t stream) const;
-
-  int32_t ctas() const;
-  const FormNumbers& form() const;
-
- private:
   struct State;
-  std::unique_ptr<State> state_;
 };
+template <class Op>
+using FusedReductionKernel = FusedKernelOf<ReductionKernelTypes<Op>>;
 
 }  // namespace tilewire

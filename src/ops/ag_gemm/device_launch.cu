@@ -3,6 +3,7 @@
 #include "base/bytes.h"
 #include "device/comm/call_setup.cuh"
 #include "device/tile/form_entry.h"
+#include "device/tile/fused_kernel.cuh"
 #include "device/tile/tile_launch.cuh"
 #include "operands/device_operands.h"
 #include "operands/matrix_checks.h"
@@ -55,14 +56,14 @@ void check_count(const char* name, size_t count, size_t weights) {
 
 }  // namespace
 
-struct FusedKernel::State {
+struct FusedTypes::State {
   Problem problem;
   bool wants_gathered;
   FusedPlan plan;
   const FormEntry* entry;
   const void* kernel = nullptr;
   bool is_b_n_major;
-  DeviceRank rank;
+  DeviceRank device_rank;
   FusedTables tables;
   DeviceTables device;
   Schedule schedule;  // tables on the device; epoch 0
@@ -79,7 +80,7 @@ struct FusedKernel::State {
         plan(given),
         entry(&entry_of(given.choice)),
         is_b_n_major(n_major),
-        rank(of),
+        device_rank(of),
         tables(p, given, context),
         schedule(tables.schedule(0)) {
     problem = tables.problem();
@@ -106,7 +107,7 @@ struct FusedKernel::State {
     device.place(schedule.row_order, static_cast<size_t>(schedule.grid.row_blocks));
     device.place_zeroed(zeros, kNothingBytes);
     device.place_zeroed(counter.taken, kLineWords);
-    place_call(device, rank, tables.ctas(), schedule.frame, call);
+    place_call(device, device_rank, tables.ctas(), schedule.frame, call);
     device.upload();
   }
 
@@ -116,7 +117,7 @@ struct FusedKernel::State {
   }
 
   DeviceMatrix gathered_at(Epoch epoch) const {
-    return {rank.arenas[static_cast<size_t>(schedule.me().value)] + schedule.frame.arena.half_offset(epoch) +
+    return {device_rank.arenas[static_cast<size_t>(schedule.me().value)] + schedule.frame.arena.half_offset(epoch) +
                 schedule.buffers.gathered_offset(0),
             schedule.grid.rows, problem.k, schedule.buffers.pitch_bytes, problem.dtype};
   }
@@ -152,6 +153,31 @@ struct FusedKernel::State {
     }
   }
 
+  void place(FusedParameters& to, const FusedOperands& o) const {
+    std::copy(std::begin(gathered), std::end(gathered), to.gathered);
+    for (size_t w = 0; w < problem.cols.size(); ++w) place_weight(to, o, w);
+    to.bias.is_fp32 = o.bias_type == DataType::fp32;
+    to.out = out_type(problem.out_dtype, problem.dtype);
+    to.schedule = schedule;
+    to.call = call;
+    to.shard = {static_cast<const std::byte*>(o.a.data), o.a.pitch_bytes};
+    to.stages_per_tile = static_cast<int32_t>(div_up(std::max<int64_t>(problem.k, 1), kStageDepth));
+    to.counter = counter;
+    to.comm_ctas = tables.comm_ctas();
+    to.pace_clocks = plan.pace_clocks;
+    to.input = input_map(o.a);
+  }
+
+  void launch(FusedParameters& parameters, cudaStream_t stream) const {
+    launch_tile_kernel(kernel, form(), ctas(), &parameters, stream);
+  }
+  void follow(const FusedOperands& o, cudaStream_t stream) const {
+    if (wants_gathered) launch_gathered_copy(gathered_copy(o), ctas(), stream);
+  }
+  const DeviceRank& rank() const { return device_rank; }
+  int32_t ctas() const { return tables.ctas(); }
+  const FormNumbers& form() const { return entry->form; }
+
   void place_weight(FusedParameters& to, const FusedOperands& o, size_t w) const {
     const FormNumbers& form = entry->form;
     const int64_t cols = problem.cols[w];
@@ -174,49 +200,12 @@ struct FusedKernel::State {
   }
 };
 
-FusedKernel::FusedKernel(const Problem& problem, const FusedPlan& plan, const PlanContext& context,
-                         const DeviceRank& rank, bool is_b_n_major)
-    : state_(std::make_unique<State>(problem, plan, context, rank, is_b_n_major)) {}
-FusedKernel::~FusedKernel() = default;
-FusedKernel::FusedKernel(FusedKernel&&) noexcept = default;
-FusedKernel& FusedKernel::operator=(FusedKernel&&) noexcept = default;
-
-FusedParameters FusedKernel::parameters(uint64_t agreed_hash, const FusedOperands& operands) const {
-  const State& s = *state_;
-  s.check(operands);
-  FusedParameters p{};
-  std::copy(std::begin(s.gathered), std::end(s.gathered), p.gathered);
-  for (size_t w = 0; w < s.problem.cols.size(); ++w) s.place_weight(p, operands, w);
-  p.bias.is_fp32 = operands.bias_type == DataType::fp32;
-  p.out = out_type(s.problem.out_dtype, s.problem.dtype);
-  p.schedule = s.schedule;
-  p.call = s.call;
-  name_call(p.call, agreed_hash, s.rank);
-  p.shard = {static_cast<const std::byte*>(operands.a.data), operands.a.pitch_bytes};
-  p.stages_per_tile = static_cast<int32_t>(div_up(std::max<int64_t>(s.problem.k, 1), kStageDepth));
-  p.counter = s.counter;
-  p.comm_ctas = s.tables.comm_ctas();
-  p.pace_clocks = s.plan.pace_clocks;
-  p.input = s.input_map(operands.a);
-  return p;
-}
-
-void FusedKernel::launch(FusedParameters& parameters, cudaStream_t stream) const {
-  launch_tile_kernel(state_->kernel, state_->entry->form, state_->tables.ctas(), &parameters, stream);
-}
-
-void FusedKernel::launch(uint64_t agreed_hash, const FusedOperands& operands, cudaStream_t stream) const {
-  FusedParameters parameters = this->parameters(agreed_hash, operands);
-  launch(parameters, stream);
-  copy_gathered(operands, stream);
-}
-
 void FusedKernel::copy_gathered(const FusedOperands& operands, cudaStream_t stream) const {
-  if (state_->wants_gathered) launch_gathered_copy(state_->gathered_copy(operands), state_->tables.ctas(), stream);
+  state().follow(operands, stream);
 }
 
-DeviceMatrix FusedKernel::gathered(Epoch epoch) const { return state_->gathered_at(epoch); }
-int32_t FusedKernel::ctas() const { return state_->tables.ctas(); }
-const FormNumbers& FusedKernel::form() const { return state_->entry->form; }
+DeviceMatrix FusedKernel::gathered(Epoch epoch) const { return state().gathered_at(epoch); }
 
 }  // namespace tilewire::ag_gemm
+
+template class tilewire::FusedKernelOf<tilewire::ag_gemm::FusedTypes>;

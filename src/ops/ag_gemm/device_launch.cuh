@@ -2,7 +2,7 @@
 // arenas of its node by plain pointers, and other nodes by commands to its proxy.
 #pragma once
 
-#include "device/comm/device_rank.h"
+#include "device/tile/fused_kernel.h"
 #include "device/tile/tensor_map.cuh"
 #include "ops/ag_gemm/device_plan.h"
 #include "schedule/wire.h"
@@ -10,7 +10,6 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -29,37 +28,26 @@ struct FusedOperands {
   DataType bias_type = DataType::fp32;  // fp32, or the dtype of the problem
 };
 
-class FusedKernel {
+struct FusedTypes {
+  using Problem = ag_gemm::Problem;
+  using Plan = FusedPlan;
+  using Context = PlanContext;
+  using Operands = FusedOperands;
+  using Parameters = FusedParameters;
+  struct State;
+};
+
+class FusedKernel : public FusedKernelOf<FusedTypes> {
  public:
-  // On the current device. Does all that is slow: tables into device memory, loading of the kernel, its attributes.
-  // Throws Error(invalid_argument) naming what the kernel cannot do (operands in fp32), Error(resource) when the grid
-  // does not fit the GPU.
-  FusedKernel(const Problem& problem, const FusedPlan& plan, const PlanContext& context, const DeviceRank& rank,
-              bool is_b_n_major);
-  ~FusedKernel();
-  FusedKernel(FusedKernel&&) noexcept;
-  FusedKernel& operator=(FusedKernel&&) noexcept;
+  using FusedKernelOf::FusedKernelOf;
 
-  // The next call of the communicator, which the rank's state numbers; may be captured in a graph and replayed. All
-  // ranks give the same hash of what they agreed on. Asynchronous: neither allocates nor waits. Calls of a communicator
-  // follow each other in stream order. Throws Error(invalid_argument) naming the operand that does not fit,
-  // Error(internal) when the launch fails. Any thread, one at a time; the device of the constructor must be current.
-  void launch(uint64_t agreed_hash, const FusedOperands& operands, cudaStream_t stream) const;
-
-  // The parts of launch(), for tests that change what the kernel is given.
-  FusedParameters parameters(uint64_t agreed_hash, const FusedOperands& operands) const;
-  void launch(FusedParameters& parameters, cudaStream_t stream) const;
-  void copy_gathered(const FusedOperands& operands, cudaStream_t stream) const;  // where the problem wants them
-
+  // What launch() does behind the kernel where the problem wants the gathered rows; for tests.
+  void copy_gathered(const FusedOperands& operands, cudaStream_t stream) const;
   // The gathered rows of call `epoch`, pitch as in the arena; valid until call epoch + 2 begins anywhere. With
   // own_in_place only some of the own rows are among them.
   DeviceMatrix gathered(Epoch epoch) const;
-  int32_t ctas() const;
-  const FormNumbers& form() const;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
 };
 
 }  // namespace tilewire::ag_gemm
+
+extern template class tilewire::FusedKernelOf<tilewire::ag_gemm::FusedTypes>;

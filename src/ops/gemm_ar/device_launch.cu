@@ -51,4 +51,4 @@ std::vector<int32_t> KernelOp::source_slots(const Schedule& s) {
 
 }  // namespace tilewire::gemm_ar
 
-template class tilewire::FusedReductionKernel<tilewire::gemm_ar::KernelOp>;
+template class tilewire::FusedKernelOf<tilewire::ReductionKernelTypes<tilewire::gemm_ar::KernelOp>>;

@@ -30,4 +30,4 @@ using FusedKernel = FusedReductionKernel<KernelOp>;
 
 }  // namespace tilewire::gemm_ar
 
-extern template class tilewire::FusedReductionKernel<tilewire::gemm_ar::KernelOp>;
+extern template class tilewire::FusedKernelOf<tilewire::ReductionKernelTypes<tilewire::gemm_ar::KernelOp>>;

@@ -40,4 +40,4 @@ std::vector<int32_t> KernelOp::source_slots(const Schedule& s) {
 
 }  // namespace tilewire::gemm_rs
 
-template class tilewire::FusedReductionKernel<tilewire::gemm_rs::KernelOp>;
+template class tilewire::FusedKernelOf<tilewire::ReductionKernelTypes<tilewire::gemm_rs::KernelOp>>;

@@ -30,4 +30,4 @@ using FusedKernel = FusedReductionKernel<KernelOp>;
 
 }  // namespace tilewire::gemm_rs
 
-extern template class tilewire::FusedReductionKernel<tilewire::gemm_rs::KernelOp>;
+extern template class tilewire::FusedKernelOf<tilewire::ReductionKernelTypes<tilewire::gemm_rs::KernelOp>>;
