@@ -93,7 +93,8 @@ function(tilewire_test name)
     target_link_libraries(${name} PRIVATE tilewire_one_thread)
   endif()
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  # What may take long begins first, so that no processor is idle while the last one runs.
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} COST ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
 endfunction()
 
 # tilewire_bench(command_queue_bench SOURCES command_queue_bench.cc DEPENDS tilewire_transport)
@@ -120,7 +121,7 @@ function(tilewire_flags target)
   endif()
   # Sources with options of their own (the inner loops for newer processors) stay alone; CMake sees to that. So do
   # kernels, which newer CMakes would join too: their instances are what cores compile side by side.
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TILEWIRE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${TILEWIRE_UNITY} UNITY_BUILD_BATCH_SIZE 16)
   get_target_property(sources ${target} SOURCES)
   list(FILTER sources INCLUDE REGEX "\\.cu$")
   if(sources)

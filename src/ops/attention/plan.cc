@@ -24,6 +24,8 @@ constexpr int32_t kPricedWorkers = 8;
 // in proportion: planning is to take less than the call.
 constexpr int64_t kWalkedItems = 512, kWalkedPieces = 200'000;
 
+}  // namespace
+
 // What the planner refers to. Whatever is wrong with all of the problem is found here.
 struct PricedProblem {
   Problem priced;
@@ -31,8 +33,6 @@ struct PricedProblem {
   PricedProblem(const PricedProblem&) = delete;
   PricedProblem& operator=(const PricedProblem&) = delete;
 };
-
-}  // namespace
 
 // See planning/planner.h.
 class Planner : PricedProblem, public PlannerOf<PlanChoice> {
