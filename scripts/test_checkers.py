@@ -26,6 +26,7 @@ def run(checker, root):
 def must_pass(checker, root):
     result = run(checker, root)
     assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 def must_name(checker, root, *parts):
@@ -139,6 +140,13 @@ def test_headers_must_compile_alone(tmp_path):
     # What passed is remembered; a change in an included file must still be seen.
     write(tmp_path, {"src/base/good.h": header.replace("#include <string>\n", "")})
     must_name("check_headers", tmp_path, "src/base/good.h", "src/base/next.h")
+
+
+def test_headers_for_cuda_are_no_fault_of_a_machine_without_it(tmp_path):
+    write(tmp_path, {"src/base/gpu.h": "#pragma once\n#include <cuda_of_another_machine.h>\n"})
+    assert "for want of CUDA's headers: src/base/gpu.h" in must_pass("check_headers", tmp_path)
+    write(tmp_path, {"src/base/bad.h": "#pragma once\n#include <no_such_header.h>\n"})
+    must_name("check_headers", tmp_path, "src/base/bad.h")
 
 
 @pytest.mark.parametrize(

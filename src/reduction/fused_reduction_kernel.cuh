@@ -1,7 +1,7 @@
 // The kernel of an op that sums over ranks, for the source that builds it. Host code.
 #pragma once
 
-#include "device/tile/fused_kernel.cuh"
+#include "device/tile/fused_kernel_bodies.cuh"
 #include "planning/op_plans.h"
 #include "reduction/reduction_kernel.cuh"
 

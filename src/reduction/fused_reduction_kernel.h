@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "device/tile/form_entry.h"
-#include "device/tile/fused_kernel.h"
+#include "device/tile/fused_kernel.cuh"
 #include "device/tile/tensor_map.cuh"
 #include "planning/plan_parts.h"
 

@@ -1,51 +1,70 @@
-// The bodies of fused_kernel.h. Host code, for the source that has the op's State.
+// The host object of an op's fused kernel: prepared once for a problem and a plan, and launched for each call. An op says
+// its types, of which State is its own part; the source that has it includes fused_kernel_bodies.cuh and instantiates the object:
+//
+//   struct FusedTypes {
+//     using Problem = ..., Plan = ..., Context = ..., Operands = ...;
+//     using Parameters = ...;    the kernel's only one, with the CallView `call`
+//     struct State;
+//   };
+//   struct FusedTypes::State {
+//     State(const Problem&, const Plan&, const Context&, const DeviceRank&, bool is_b_n_major);
+//     void check(const Operands&) const;                  throws naming the one that does not fit
+//     void place(Parameters&, const Operands&) const;     all but what is another one in each call
+//     void launch(Parameters&, cudaStream_t) const;
+//     void follow(const Operands&, cudaStream_t) const;   where there is work behind the kernel
+//     const DeviceRank& rank() const;
+//     int32_t ctas() const;
+//     const FormNumbers& form() const;
+//   };
 #pragma once
 
-#include "device/comm/call_setup.cuh"
-#include "device/tile/fused_kernel.h"
+#include "device/comm/device_rank.h"
+#include "device/tile/tile_form.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <memory>
 
 namespace tilewire {
 
 template <class Types>
-FusedKernelOf<Types>::FusedKernelOf(const Problem& problem, const Plan& plan, const Context& context,
-                                    const DeviceRank& rank, bool is_b_n_major)
-    : state_(std::make_unique<State>(problem, plan, context, rank, is_b_n_major)) {}
-template <class Types>
-FusedKernelOf<Types>::~FusedKernelOf() = default;
-template <class Types>
-FusedKernelOf<Types>::FusedKernelOf(FusedKernelOf&&) noexcept = default;
-template <class Types>
-FusedKernelOf<Types>& FusedKernelOf<Types>::operator=(FusedKernelOf&&) noexcept = default;
+class FusedKernelOf {
+ public:
+  using Problem = typename Types::Problem;
+  using Plan = typename Types::Plan;
+  using Context = typename Types::Context;
+  using Operands = typename Types::Operands;
+  using Parameters = typename Types::Parameters;
 
-template <class Types>
-typename Types::Parameters FusedKernelOf<Types>::parameters(uint64_t agreed_hash, const Operands& operands) const {
-  const State& s = *state_;
-  s.check(operands);
-  Parameters p{};
-  s.place(p, operands);
-  name_call(p.call, agreed_hash, s.rank());
-  return p;
-}
+  // On the current device. Does all that is slow: tables into device memory, loading of the kernel, its attributes.
+  // Throws Error(invalid_argument) naming what the kernel cannot do (operands in fp32), Error(resource) when the grid
+  // does not fit the GPU.
+  FusedKernelOf(const Problem& problem, const Plan& plan, const Context& context, const DeviceRank& rank,
+                bool is_b_n_major);
+  ~FusedKernelOf();
+  FusedKernelOf(FusedKernelOf&&) noexcept;
+  FusedKernelOf& operator=(FusedKernelOf&&) noexcept;
 
-template <class Types>
-void FusedKernelOf<Types>::launch(Parameters& parameters, cudaStream_t stream) const {
-  state_->launch(parameters, stream);
-}
+  // The next call of the communicator, which the rank's state numbers; may be captured in a graph and replayed. All
+  // ranks give the same hash of what they agreed on. Asynchronous: neither allocates nor waits. Calls of a communicator
+  // follow each other in stream order. Throws Error(invalid_argument) naming the operand that does not fit,
+  // Error(internal) when the launch fails. Any thread, one at a time; the device of the constructor must be current.
+  void launch(uint64_t agreed_hash, const Operands& operands, cudaStream_t stream) const;
 
-template <class Types>
-void FusedKernelOf<Types>::launch(uint64_t agreed_hash, const Operands& operands, cudaStream_t stream) const {
-  Parameters parameters = this->parameters(agreed_hash, operands);
-  launch(parameters, stream);
-  if constexpr (requires { state_->follow(operands, stream); }) state_->follow(operands, stream);
-}
+  // The parts of launch(), for tests that change what the kernel is given; without what follows the kernel.
+  Parameters parameters(uint64_t agreed_hash, const Operands& operands) const;
+  void launch(Parameters& parameters, cudaStream_t stream) const;
 
-template <class Types>
-int32_t FusedKernelOf<Types>::ctas() const {
-  return state_->ctas();
-}
-template <class Types>
-const FormNumbers& FusedKernelOf<Types>::form() const {
-  return state_->form();
-}
+  int32_t ctas() const;
+  const FormNumbers& form() const;
+
+ protected:
+  using State = typename Types::State;
+  const State& state() const { return *state_; }
+
+ private:
+  std::unique_ptr<State> state_;
+};
 
 }  // namespace tilewire

@@ -3,7 +3,7 @@
 #include "base/bytes.h"
 #include "device/comm/call_setup.cuh"
 #include "device/tile/form_entry.h"
-#include "device/tile/fused_kernel.cuh"
+#include "device/tile/fused_kernel_bodies.cuh"
 #include "device/tile/tile_launch.cuh"
 #include "operands/device_operands.h"
 #include "operands/matrix_checks.h"

@@ -2,7 +2,7 @@
 // arenas of its node by plain pointers, and other nodes by commands to its proxy.
 #pragma once
 
-#include "device/tile/fused_kernel.h"
+#include "device/tile/fused_kernel.cuh"
 #include "device/tile/tensor_map.cuh"
 #include "ops/ag_gemm/device_plan.h"
 #include "schedule/wire.h"

@@ -1,0 +1,51 @@
+// The bodies of fused_kernel.cuh. Host code, for the source that has the op's State.
+#pragma once
+
+#include "device/comm/call_setup.cuh"
+#include "device/tile/fused_kernel.cuh"
+
+namespace tilewire {
+
+template <class Types>
+FusedKernelOf<Types>::FusedKernelOf(const Problem& problem, const Plan& plan, const Context& context,
+                                    const DeviceRank& rank, bool is_b_n_major)
+    : state_(std::make_unique<State>(problem, plan, context, rank, is_b_n_major)) {}
+template <class Types>
+FusedKernelOf<Types>::~FusedKernelOf() = default;
+template <class Types>
+FusedKernelOf<Types>::FusedKernelOf(FusedKernelOf&&) noexcept = default;
+template <class Types>
+FusedKernelOf<Types>& FusedKernelOf<Types>::operator=(FusedKernelOf&&) noexcept = default;
+
+template <class Types>
+typename Types::Parameters FusedKernelOf<Types>::parameters(uint64_t agreed_hash, const Operands& operands) const {
+  const State& s = *state_;
+  s.check(operands);
+  Parameters p{};
+  s.place(p, operands);
+  name_call(p.call, agreed_hash, s.rank());
+  return p;
+}
+
+template <class Types>
+void FusedKernelOf<Types>::launch(Parameters& parameters, cudaStream_t stream) const {
+  state_->launch(parameters, stream);
+}
+
+template <class Types>
+void FusedKernelOf<Types>::launch(uint64_t agreed_hash, const Operands& operands, cudaStream_t stream) const {
+  Parameters parameters = this->parameters(agreed_hash, operands);
+  launch(parameters, stream);
+  if constexpr (requires { state_->follow(operands, stream); }) state_->follow(operands, stream);
+}
+
+template <class Types>
+int32_t FusedKernelOf<Types>::ctas() const {
+  return state_->ctas();
+}
+template <class Types>
+const FormNumbers& FusedKernelOf<Types>::form() const {
+  return state_->form();
+}
+
+}  // namespace tilewire
