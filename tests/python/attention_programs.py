@@ -132,3 +132,42 @@ def disagreement(what: str) -> dict[str, Any]:
         if comm.rank == comm.world_size - 1:
             known |= {"causal": True} if what == "causal" else {"cu_seqlens": [0, 9]}
         return outcome(lambda: tw.ring_attention(*w.own, **known))
+
+
+def plain_softmax(q: Any, k: Any, v: Any, seen: Any) -> Any:
+    """Softmax as it is written in a book, in double, a row of a head at a time."""
+    shared = q.shape[2] // k.shape[2]
+    o = np.zeros(q.shape)
+    for b, s, h in np.ndindex(*q.shape[:3]):
+        keys, values = k[b, seen[s], h // shared], v[b, seen[s], h // shared]
+        weights = np.exp(keys @ q[b, s, h] / np.sqrt(q.shape[3]))
+        o[b, s, h] = weights @ values / weights.sum()
+    return o
+
+
+def torch_attention(q: Any, k: Any, v: Any, seen: Any) -> Any:
+    """torch's own, in double."""
+    import torch
+
+    shared = q.shape[2] // k.shape[2]
+    heads = [torch.from_numpy(np.repeat(x, n, axis=2).swapaxes(1, 2)) for x, n in ((q, 1), (k, shared), (v, shared))]
+    found = torch.nn.functional.scaled_dot_product_attention(*heads, attn_mask=torch.from_numpy(seen))
+    return found.numpy().swapaxes(1, 2)
+
+
+def second_judge(name: str) -> dict[str, float]:
+    """The largest difference between a call and the judge, and how far zeros would be off."""
+    judge = {"plain": plain_softmax, "torch": torch_attention}[name]
+    worst, of_zeros = 0.0, np.inf
+    with tw.init(deadline_s=40, connect_deadline_s=40) as comm:
+        for positions in ("contiguous", "zigzag"):
+            w = Whole(comm, positions)
+            for causal in (False, True):
+                known: dict[str, Any] = {"rows": w.rows, "positions": positions, "causal": causal}
+                o, _ = tw.ring_attention(*w.own, out_dtype="fp32", **known)
+                whole = np.ones((len(w.places), ROWS), bool)
+                seen = np.arange(ROWS)[None, :] <= w.places[:, None] if causal else whole
+                expected = judge(*(x.astype(np.float64) for x in (w.own[0], w.k, w.v)), seen)
+                worst = max(worst, float(np.abs(o - expected).max()))
+                of_zeros = min(of_zeros, float(np.abs(expected).max()))
+    return {"worst": worst, "of_zeros": of_zeros}

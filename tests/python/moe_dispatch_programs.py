@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 import tilewire as tw
 from rank_programs import outcome, same
 from tilewire.demo_cases import Machine
 from tilewire.demo_rank import TilewireMachine
+from tilewire.encoder import embed
+from tilewire.encoder_weights import load_model
 from tilewire.moe_dispatch_cases import MoeDispatchCase, plan_of, spread
 
 
@@ -74,3 +78,51 @@ def options() -> dict[str, bool]:
             checks[f"{name} is refused"] = failed["error"] == "InvalidArgument"
         checks["and does no harm"] = same(tw.moe_dispatch_matmul(x, ids, w1, experts=case.experts).y, whole.y)
     return checks
+
+
+def hashed(tokens: Any, x: Any, experts: int) -> Any:
+    """A hash layer (Roller et al., 2021): the expert of a token is a hash of its number in the vocabulary."""
+    return (tokens * 2654435761 % 2**32 // 2**16 % experts)[:, None].astype(np.int32)
+
+
+def gated(tokens: Any, x: Any, experts: int) -> Any:
+    """The gate of a sparse layer before its training: the two largest products of what stands for a token with a matrix
+    of normal numbers."""
+    gate = np.random.default_rng(7).standard_normal((x.shape[1], experts), np.float32)
+    return np.argsort(-(x.astype(np.float32) @ gate), axis=1)[:, :2].astype(np.int32)
+
+
+def real_text() -> list[dict[str, float]]:
+    """Words of a licence, as a sentence encoder sees them, by each of the routers."""
+    model, experts, columns = load_model(), 16, 24
+    lines = [line for line in (Path(__file__).parents[2] / "LICENSE").read_text().splitlines() if line.strip()]
+    found = []
+    with tw.init(deadline_s=40, connect_deadline_s=40) as comm:
+        words = [model.tokenize(lines[rank :: comm.world_size]) for rank in range(comm.world_size)]
+        x = [embed(model, one).astype(ml_dtypes.bfloat16) for one in words]
+        weights = np.random.default_rng(5).standard_normal((experts, x[0].shape[1], columns), np.float32)
+        weights = weights.astype(ml_dtypes.bfloat16)
+        for router in (hashed, gated):
+            ids = [router(np.concatenate(one).astype(np.int64), of, experts) for one, of in zip(words, x, strict=True)]
+            found.append(compared(comm, x, ids, weights))
+    return found
+
+
+def compared(comm: tw.Communicator, x: list[Any], ids: list[Any], weights: Any) -> dict[str, float]:
+    """How far the rows of this rank's experts are off, all of which have to be there, in their order."""
+    place = spread(len(weights), comm.world_size)
+    own = [expert for expert, rank in enumerate(place) if rank == comm.rank]
+    mine = (x[comm.rank], ids[comm.rank], weights[own])
+    got = tw.moe_dispatch_matmul(*mine, experts=place, out_dtype="fp32")
+    counts = np.bincount(np.concatenate([one.ravel() for one in ids]), minlength=len(weights))
+    assert np.diff(got.offsets).tolist() == counts[own].tolist()
+    worst = 0.0
+    for number, expert in enumerate(own):
+        rows = slice(got.offsets[number], got.offsets[number + 1])
+        origins = [np.argwhere(of_rank == expert) for of_rank in ids]  # of each rank: token, slot
+        wanted = [[rank, *one] for rank, of_rank in enumerate(origins) for one in of_rank.tolist()]
+        assert got.handle.origins[rows].tolist() == wanted
+        brought = np.concatenate([of[one[:, 0]] for of, one in zip(x, origins, strict=True)])
+        expected = brought.astype(np.float64) @ weights[expert].astype(np.float64)
+        worst = max(worst, float(np.abs(got.y[rows] - expected).max(initial=0.0)))
+    return {"rows": int(counts.sum()), "worst": worst, "skew": float(counts.max() / counts.mean())}

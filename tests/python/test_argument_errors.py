@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tilewire as tw
+from tilewire.argument_checks import counts
 
 A = np.ones((6, 5), np.float32)
 W = np.ones((5, 7), np.float32)
@@ -128,3 +129,32 @@ def test_a_timeline_goes_into_no_folder_or_device(tmp_path: Path) -> None:
         with pytest.raises(tw.InvalidArgument, match="trace_file has a suffix that says something else"):
             tw.init(trace_file=str(tmp_path / name))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "pipe"]
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, iter, lambda x: [np.int64(x[0]), *x[1:]]])
+@pytest.mark.parametrize("dtype", [np.int8, np.int64, np.uint64])
+def test_counts_are_python_integers_whatever_they_come_in(kind: Any, dtype: Any) -> None:
+    values = np.array([0, 3, 100], dtype)
+    found = counts("rows", kind(values if kind is np.array else values.tolist()))
+    assert found == [0, 3, 100] and {type(one) for one in found} == {int}
+
+
+@pytest.mark.parametrize(
+    ("values", "most", "text"),
+    [
+        ([1, True], 9, r"rows\[1\] is no count"),
+        (np.array([False]), 9, r"rows\[0\] is no count"),
+        ([1, 2.0], 9, r"rows\[1\] is no count"),
+        (np.array([1.0]), 9, r"rows\[0\] is no count"),
+        (np.array([[1, 2]]), 9, r"rows\[0\] is no count"),
+        ([1, 2**63], 2**63 - 1, r"rows\[1\] is too large"),
+        (np.array([1, 2**64 - 1], np.uint64), 2**63 - 1, r"rows\[1\] is too large"),
+        (np.array([5, 4]), 4, r"rows\[0\] is too large"),
+        ((4, -5), 4, r"rows\[1\] is too large"),
+        (np.array(3), 9, "rows is no list"),
+        ({1: 2}, 9, "rows is no list"),
+    ],
+)
+def test_the_count_that_cannot_be_is_named_whatever_it_comes_in(values: Any, most: int, text: str) -> None:
+    with pytest.raises(tw.InvalidArgument, match=text):
+        counts("rows", values, most=most)

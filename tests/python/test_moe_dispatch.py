@@ -22,6 +22,14 @@ def test_options_of_a_call(tmp_path: Path) -> None:
         assert len(checks) > 20 and [name for name, ok in checks.items() if not ok] == []
 
 
+# Real words are far from uniform, by whichever router.
+def test_words_of_a_real_text_come_to_their_experts(tmp_path: Path) -> None:
+    for routers in run_ranks("moe_dispatch_programs:real_text", tmp_path, "2,1").all_results():
+        assert len(routers) == 2
+        for found in routers:
+            assert found["rows"] > 1500 and found["skew"] > 1.5 and found["worst"] < 1e-3, found
+
+
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5])
 def test_odd_cases_pass_on_what_numpy_gives(world_size: int) -> None:
     for case in odd_cases(world_size):

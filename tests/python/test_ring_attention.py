@@ -31,6 +31,14 @@ def test_bits_do_not_depend_on_timing_or_epoch(options: dict[str, str], tmp_path
     assert results == [{"wrong": 0, "is_right": True}] * 3
 
 
+@pytest.mark.parametrize("judge", ["plain", "torch"])
+def test_another_judge_says_the_same(judge: str, tmp_path: Path) -> None:
+    if judge == "torch":
+        pytest.importorskip("torch", reason="torch is not installed, whose attention would be the judge")
+    for found in run_ranks("attention_programs:second_judge", tmp_path, "2,1", (judge,)).all_results():
+        assert found["worst"] < 1e-5 and found["of_zeros"] > 0.1, found
+
+
 @pytest.mark.parametrize(("what", "advice"), [("causal", "causal="), ("documents", "cu_seqlens=")])
 def test_ranks_that_disagree_hear_what_to_pass(what: str, advice: str, tmp_path: Path) -> None:
     for found in run_ranks("attention_programs:disagreement", tmp_path, "1,1", (what,)).all_results():

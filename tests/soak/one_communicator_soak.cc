@@ -84,6 +84,7 @@ std::unique_ptr<PooledCall> random_call_of(OpTypes<Op...>, const Layout& layout,
 struct Pool {
   Layout layout = {2, 2};
   int64_t calls = 0;
+  int kinds = kPool;
   bool each_time = false;
 };
 
@@ -96,9 +97,9 @@ void run_pool(PooledOps pooled, const Pool& p, Options options) {
     Dice dice(soak_run().seed);  // the same on all ranks
     OpObjects<Ops> ops(session);
     std::vector<std::unique_ptr<PooledCall>> pool;
-    for (int i = 0; i < kPool; ++i) pool.push_back(random_call_of(pooled, p.layout, dice, session.rank()));
+    for (int i = 0; i < p.kinds; ++i) pool.push_back(random_call_of(pooled, p.layout, dice, session.rank()));
     for (int64_t i = 0; i < p.calls && !testing::Test::HasFailure(); ++i) {
-      const auto which = static_cast<size_t>(i < kPool ? i : dice.below(kPool));
+      const auto which = static_cast<size_t>(i < p.kinds ? i : dice.below(p.kinds));
       const bool is_other_plan = dice.one_in(2);
       pool[which]->run(ops, is_other_plan, p.each_time);
       if (session.rank() == Rank{0}) others += is_other_plan;
@@ -109,7 +110,7 @@ void run_pool(PooledOps pooled, const Pool& p, Options options) {
   });
   EXPECT_EQ(first_error(outcomes), "");
   EXPECT_GT(others, p.calls / 4);
-  std::printf("%lld calls of %d kinds over %s, --seed=%llu\n", static_cast<long long>(p.calls), kPool,
+  std::printf("%lld calls of %d kinds over %s, --seed=%llu\n", static_cast<long long>(p.calls), p.kinds,
               network_text(options).c_str(), static_cast<unsigned long long>(soak_run().seed));
 }
 
@@ -125,12 +126,15 @@ TEST(OneCommunicatorSoak, CallsOfAllOpsFusedAndNotAreBitwiseEqualEachTime) {
 // each time.
 TEST(OneCommunicatorSoak, MoeCallsOfManyKindsAreRightAndBitwiseEqualEachTime) {
   if (soak_run().is_rdma) GTEST_SKIP() << "among all ops there";
-  for (const Layout& layout : {Layout{2, 2}, Layout{1, 3}}) {
+  Pool pool{.calls = calls() / 10, .each_time = true};
+  if (!soak_run().is_long) pool.calls = pool.kinds = 15;
+  for (const Layout& layout : soak_run().is_long ? std::vector<Layout>{{2, 2}, {1, 3}} : std::vector<Layout>{{2, 2}}) {
+    pool.layout = layout;
     Options options = test_options();
     options.transport = "emulated";
     options.emulated_personality = "srd";
     options.test_delay_us = 50;
-    run_pool(OpTypes<moe_dispatch::Op>{}, {.layout = layout, .calls = calls() / 10, .each_time = true}, options);
+    run_pool(OpTypes<moe_dispatch::Op>{}, pool, options);
   }
 }
 
