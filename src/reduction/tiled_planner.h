@@ -30,12 +30,6 @@ inline constexpr int64_t kTiledDepth = 4096;    // what the shared part is price
 inline constexpr std::pair<int64_t, int64_t> kTiledChunks[] = {
     {64, 128}, {128, 256}, {256, 256}, {256, 512}, {512, 1024}};
 
-inline int64_t chunks_of(const ReductionCut& cut) {
-  int64_t blocks = 0;
-  for (const int64_t rows : cut.rows) blocks += div_up(rows, cut.chunk_rows);
-  return blocks * cut.col_blocks();
-}
-
 // Of Planner, which derives from this, and beside its kName it has
 //   reason_against_chunks_of(Choice)            "" or why the shared part cannot be, memory aside
 //   shared_choices()                            what is tried with every size of chunks
@@ -107,7 +101,7 @@ class TiledPlanner : public PlannerOf<Plan> {
   double chunk_s(const Plan& plan, const ReductionCut& cut, int64_t k) const {
     const FormNumbers& form = *form_of(plan);
     const int64_t works = div_up(cut.chunk_rows, form.work_rows()) * div_up(cut.chunk_cols, form.work_cols());
-    const CacheUse use = cache_use(x_.machine.ranks_per_gpu, div_up(chunks_of(cut) * works, plan.choice.workers));
+    const CacheUse use = cache_use(x_.machine.ranks_per_gpu, div_up(cut.chunks() * works, plan.choice.workers));
     return static_cast<double>(works) * tile_clocks(form, k, use) * kFlopsPerClock / x_.machine.worker_flops;
   }
 
@@ -152,13 +146,13 @@ class TiledPlanner : public PlannerOf<Plan> {
     return plans;
   }
   double product_s(const Plan& plan, const ReductionCut& cut, int64_t k) const {
-    return static_cast<double>(div_up(chunks_of(cut), plan.choice.workers)) * chunk_s(plan, cut, k);
+    return static_cast<double>(div_up(cut.chunks(), plan.choice.workers)) * chunk_s(plan, cut, k);
   }
   Cost cost_of(const Plan& plan, int64_t k) const {
     const ReductionCut cut = cut_of(p_, plan.choice);
     const auto s = Tables(p_, plan.choice, x_).schedule(1);
     const double around_s = begin_cost_s(s.frame, x_.machine) + end_cost_s(s.frame, x_.machine);
-    if (chunks_of(cut) == 0) return {.total_s = around_s};
+    if (cut.chunks() == 0) return {.total_s = around_s};
     const double compute_s = product_s(plan, cut, k), communication_s = self().moving_s(plan.choice, cut);
     const double both_s = plan.choice.is_fused ? std::max(compute_s, communication_s) : compute_s + communication_s;
     return {.compute_s = compute_s,

@@ -60,8 +60,14 @@ int32_t fill_rounds(const ReductionMap& map, const std::vector<Rank>& owners, st
 int64_t ReductionCut::col_blocks() const { return div_up(cols, chunk_cols); }
 int64_t ReductionCut::dealt_row_blocks() const { return deals_chunks ? div_up(rows.front(), chunk_rows) : 0; }
 
+int64_t ReductionCut::chunks() const {
+  int64_t row_blocks = 0;
+  for (const int64_t of_owner : rows) row_blocks = checked_add(row_blocks, div_up(of_owner, chunk_rows));
+  return checked_mul(row_blocks, col_blocks());
+}
+
 ReductionNeeds reduction_needs(const Topology& t, const ReductionCut& cut) {
-  const std::vector<int64_t> dealt = dealt_evenly(checked_mul(cut.dealt_row_blocks(), cut.col_blocks()), t.ranks);
+  const std::vector<int64_t> dealt = dealt_evenly(cut.deals_chunks ? cut.chunks() : 0, t.ranks);
   const auto chunks_of = [&](Rank owner) {
     const auto o = static_cast<size_t>(owner.value);
     return cut.deals_chunks ? dealt[o] : checked_mul(div_up(cut.rows[o], cut.chunk_rows), cut.col_blocks());

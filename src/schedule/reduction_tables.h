@@ -21,6 +21,7 @@ struct ReductionCut {
 
   int64_t col_blocks() const;
   int64_t dealt_row_blocks() const;
+  int64_t chunks() const;  // of the whole matrix; throws Error(resource) where they do not fit 64 bits
 };
 
 // The most that any rank needs, so equal on all ranks.

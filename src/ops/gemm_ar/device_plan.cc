@@ -34,7 +34,7 @@ class FusedPlanner : public TiledPlanner<FusedPlanner, FusedPlan, ScheduleTables
   // and all node sums.
   double moving_s(const PlanChoice& c, const ReductionCut& cut) const {
     const auto elements = static_cast<double>(p_.m) * static_cast<double>(p_.n);
-    const auto chunks = static_cast<double>(chunks_of(cut));
+    const auto chunks = static_cast<double>(cut.chunks());
     const double nodes = x_.topology.nodes, in_node = (width() - 1) / width(), between = (nodes - 1) / nodes / width();
     const double helping_s = elements * helped_bytes(c) / (helpers() * kSumBytesPerS);
     if (!c.is_one_shot) {

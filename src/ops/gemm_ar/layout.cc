@@ -7,11 +7,9 @@
 namespace tilewire::gemm_ar {
 namespace {
 
-int64_t chunks_of(const ReductionCut& cut) { return checked_mul(cut.dealt_row_blocks(), cut.col_blocks()); }
-
 // Of a call in one shot: every rank has a slot of each source of its node and of each other node for every chunk.
 ReductionNeeds one_shot_needs(const Topology& t, const ReductionCut& cut) {
-  const int64_t chunks = chunks_of(cut);
+  const int64_t chunks = cut.chunks();
   ReductionNeeds most{.received_slots = checked_mul(chunks, t.nodes - 1), .rail_chunks = chunks};
   for (int32_t n = 0; n < t.nodes; ++n) {
     const int32_t width = t.ranks_on(Node{n});
@@ -47,7 +45,7 @@ CallLayout layout_of(const Problem& p, const PlanChoice& choice, const PlanConte
   layout.results_begin = layout.finished_begin = layout.end;
   layout.result_slot_bytes = slot_bytes(cut, p.out_dtype);
   if (choice.is_one_shot) return layout;
-  const int64_t chunks = chunks_of(cut), most_own = div_up(chunks, x.topology.ranks);
+  const int64_t chunks = cut.chunks(), most_own = div_up(chunks, x.topology.ranks);
   if (choice.window > 0) layout.result_slots = std::min(choice.window, most_own);
   const int64_t slots = choice.window > 0 ? checked_mul(layout.result_slots, x.topology.ranks) : chunks;
   layout.finished_begin = checked_add(layout.results_begin, checked_mul(slots, layout.result_slot_bytes));

@@ -33,7 +33,7 @@ class FusedPlanner : public TiledPlanner<FusedPlanner, FusedPlan, ScheduleTables
     const double nodes = x_.topology.nodes, others = (nodes - 1) / nodes / width();
     return TiledPlanner::moving_s(elements * static_cast<double>(size_bytes(wire.partial)) * (width() - 1) / width(),
                                   elements * static_cast<double>(size_bytes(wire.node_sum)) * others,
-                                  static_cast<double>(chunks_of(cut)) * others);
+                                  static_cast<double>(cut.chunks()) * others);
   }
   // Its sums, one after the other, and its way.
   double last_chunk_s(const PlanChoice&, const ReductionCut& cut) const {
