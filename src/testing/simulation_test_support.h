@@ -94,7 +94,7 @@ inline void expect_random_sequences_keep_every_rule(const std::vector<AddRandomC
 
 // All orders up to equal states; with sanitizers, which ask what a walk does to memory, some.
 inline void expect_every_order_keeps_every_rule(const OpSimulation& simulation, SimNetwork network) {
-  constexpr int64_t kMostStates = kIsSanitized ? 20'000 : 2'000'000;
+  constexpr int64_t kMostStates = kIsSanitized ? 5'000 : 2'000'000;
   SimOptions options;
   options.network = network;
   const SimReport report = run_exhaustive(simulation.program(), options, kMostStates);
