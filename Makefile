@@ -4,6 +4,7 @@ DEV := build/dev
 SHELL := bash
 SOAK_MINUTES ?= 10
 export OP
+CUDA_FLAG = $(if $(TILEWIRE_CUDA),-DTILEWIRE_CUDA=$(TILEWIRE_CUDA))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup configure build python demo test lint bench gpu-test soak asan asan-rdma tsan format clean
@@ -15,7 +16,7 @@ setup: ## Install what is missing (Debian or Ubuntu packages, Python packages in
 	@scripts/setup
 
 configure: setup
-	@cmake --preset dev -DTILEWIRE_BUILD_PYTHON=ON -DPython_EXECUTABLE="$(CURDIR)/$(PYTHON)" --log-level=WARNING >/dev/null
+	@cmake --preset dev $(CUDA_FLAG) -DTILEWIRE_BUILD_PYTHON=ON -DPython_EXECUTABLE="$(CURDIR)/$(PYTHON)" --log-level=WARNING >/dev/null
 
 build: configure ## Build library, tests, benchmarks and the Python package
 	@cmake --build $(DEV)

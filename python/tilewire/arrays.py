@@ -242,7 +242,10 @@ def _checked(array: Array, name: str) -> Array:
 
 def _wrong_dtype(name: str, dtype: Any) -> InvalidArgument:
     return InvalidArgument(
-        f"{name} has a dtype that is not supported", values=f"{name} is {dtype}", limit=f"must be {_DTYPES_TEXT}"
+        f"{name} has a dtype that is not supported",
+        values=f"{name} is {dtype}",
+        limit=f"must be {_DTYPES_TEXT}",
+        advice=f"pass {name}.astype(...), with numpy.float32 or ml_dtypes.bfloat16",
     )
 
 

@@ -384,7 +384,7 @@ def _text(name: str, value: Any) -> str:
 
 def _text_of(error: BaseException | None) -> str:
     try:
-        return f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
+        return f"{type(error).__name__}: {error}".removesuffix(": ").encode(errors="backslashreplace").decode()
     except Exception:  # of a user's class
         return type(error).__name__
 

@@ -84,7 +84,7 @@ def rank_command(program: str, arguments: Sequence[str], module: bool = False) -
         return [sys.executable, "-m", program, *arguments]
     if program.endswith(".py"):
         if not os.path.isfile(program):
-            raise ValueError(f"there is no script {program}")
+            raise ValueError(f"there is no script {os.path.abspath(program)}")
         return [sys.executable, program, *arguments]
     found = shutil.which(program)
     if found is None:

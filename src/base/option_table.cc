@@ -68,7 +68,7 @@ OptionInfo row(std::string name, OptionKind kind, OptionMember member, Allowed a
 
 [[noreturn]] void refuse(const OptionInfo& option, std::string_view value) {
   const std::string shown =
-      option.kind == OptionKind::secret ? "a value that is not shown" : fmt::format("'{}'", value);
+      option.kind == OptionKind::secret ? "what it is set to (not shown)" : fmt::format("'{}'", value);
   throw Error(ErrorKind::invalid_argument,
               {.what = fmt::format("option {} cannot be {}", option.name, shown),
                .where = "",

@@ -85,6 +85,11 @@ void Session::join(const SessionSetup& setup) {
       join_wire();
       make_transport();
       start_proxy();
+    } else if (rank() == Rank{0} && asks_for_network_cards(options_)) {
+      log_warn(
+          "transport = {} is not used: all {} ranks are on one node, which needs none; TILEWIRE_LAYOUT says which are "
+          "nodes",
+          options_.transport, topology().ranks);
     }
     hold_roll_call(setup);
     if (!gpu_) {

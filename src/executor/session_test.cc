@@ -88,6 +88,25 @@ TEST(Session, EachRankSaysOnceWhichTransportAllHaveChosenAndHowChunksAreAnnounce
   EXPECT_EQ(lines[0], lines[2]);
 }
 
+TEST(Session, RankZeroWarnsOfATransportThatIsNamedWhereNoneIsNeeded) {
+  const auto warnings_of = [](const std::string& transport, const std::vector<int32_t>& layout) {
+    std::vector<std::string> lines;
+    const LogSink before = set_log_sink([&](LogLevel, std::string_view line) {
+      if (line.find("is not used") != std::string_view::npos) lines.emplace_back(line);
+    });
+    Options options = test_options();
+    options.transport = transport;
+    EXPECT_EQ(first_error(run_thread_cluster(layout, options, [](Session&) {})), "");
+    set_log_sink(before);
+    return lines;
+  };
+  const auto lines = warnings_of("rc", {2});
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("transport = rc is not used: all 2 ranks are on one node"), std::string::npos) << lines[0];
+  EXPECT_TRUE(warnings_of("auto", {2}).empty());
+  EXPECT_TRUE(warnings_of("emulated", {2}).empty());
+}
+
 // Both ranks count as alive for as long as a goodbye may be on its way, and one of them has left.
 TEST(Session, AReportThatFailsEndsACommunicatorByTheNameOfALivingPeerAloneAndNotOfOneThatHasLeft) {
   expect_given_time(std::chrono::seconds(1), [](std::chrono::milliseconds limit) {

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <tilewire/error.h>
 
+#include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "transport/emulated/emulated_transport.h"
 #include "transport/fault/fault_transport.h"
@@ -92,6 +94,11 @@ void check_transport_name(const Options& options) {
     if (options.transport == kind.name) return;
   }
   refuse(options, "there is no such transport");
+}
+
+bool asks_for_network_cards(const Options& options) {
+  return std::any_of(std::begin(kKinds), std::end(kKinds),
+                     [&](const TransportKind& kind) { return kind.joins_hosts && options.transport == kind.name; });
 }
 
 std::unique_ptr<Transport> make_transport(const TransportKind& kind, const Options& options,

@@ -34,6 +34,9 @@ const TransportKind& choose_transport(const Options& options);
 // one node, which needs none.
 void check_transport_name(const Options& options);
 
+// Whether options.transport names one that joins hosts: what somebody who has network cards asks for.
+bool asks_for_network_cards(const Options& options);
+
 // A transport of that kind, inside the fault transport when options.fault is set. Throws as the transport does, and
 // Error(invalid_argument) for a bad fault script.
 std::unique_ptr<Transport> make_transport(const TransportKind& kind, const Options& options,

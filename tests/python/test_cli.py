@@ -366,7 +366,7 @@ def test_run_names_what_does_not_fit(tmp_path: Path) -> None:
     result = invoke("run", "-n", "1", "--nodes", "2", "true")
     assert result.exit_code == 2 and "1 rank on 2 nodes" in result.output
     result = invoke("run", "-n", "2", str(tmp_path / "none.py"))
-    assert result.exit_code == 2 and "there is no script" in result.output
+    assert result.exit_code == 2 and f"there is no script {tmp_path}" in result.output
 
 
 def test_run_refuses_options_that_no_rank_would_take_before_it_starts_any(monkeypatch: pytest.MonkeyPatch) -> None:
