@@ -29,7 +29,7 @@ class Machine:
             shutil.copy(SCRIPT.with_name(tool), path / "scripts" / tool)
         for op in ("ag_gemm", "gemm_rs"):
             (path / "src/ops" / op).mkdir(parents=True)
-            (path / "src/ops" / op / "device_op.h").touch()
+            (path / "src/ops" / op / "kernel.cuh").touch()
         (path / "src/ops/no_kernel").mkdir()
         self.script("tests/gpu/python_gpu", "sys.exit(0)")
         self.script("bin/nvidia-smi", f"print('\\n'.join(['NVIDIA Test'] * {gpus}))")

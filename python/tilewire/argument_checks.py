@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import operator
 import reprlib
+import sys
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
-
-import numpy as np
 
 from tilewire.errors import InvalidArgument
 
@@ -49,7 +48,8 @@ def counts(name: str, values: Any, most: int = INT64_MOST) -> list[int]:
 def _plain_integers(values: Any) -> list[int] | None:
     """What is one list of Python's or numpy's integers without a look at each by itself: positions and experts may be
     millions. None where that is not known."""
-    if isinstance(values, np.ndarray):
+    numpy = sys.modules.get("numpy")  # who has an array of it has imported it
+    if numpy is not None and isinstance(values, numpy.ndarray):
         return values.tolist() if values.ndim == 1 and values.dtype.kind in "iu" else None
     is_plain = isinstance(values, (list, tuple)) and set(map(type, values)) <= {int}
     return list(values) if is_plain else None

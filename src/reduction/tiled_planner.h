@@ -23,7 +23,10 @@
 
 namespace tilewire {
 
-inline constexpr int32_t kTeamWarps = 8;        // that add up a chunk together
+inline constexpr int32_t kTeamWarps = 8;  // that add up a chunk together, about: where roles share the helpers fewer
+inline constexpr int64_t kStoredNumbers = 8;  // that a kernel may store at once, 16 bytes of two each
+inline constexpr const char* kUnalignedChunks =
+    "chunk_cols is no multiple of 8, and there are several blocks of columns: a kernel stores 16 bytes at once";
 inline constexpr double kSumBytesPerS = 2.5e9;  // that one warp beside the tiles reads and writes
 inline constexpr int64_t kTiledWindow = 16;     // where not every chunk can have a slot
 inline constexpr int64_t kTiledDepth = 4096;    // what the shared part is priced with, as K is each rank's own
@@ -47,6 +50,8 @@ class TiledPlanner : public PlannerOf<Plan> {
   std::string reason_against(const Plan& plan) const {
     if (form_of(plan) == nullptr) return "no kernel has such tiles";
     if (!plan.choice.is_fused && plan.choice.window > 0) return kUnfusedUnderWindow;
+    const ReductionCut cut = cut_of(p_, plan.choice);
+    if (cut.chunk_cols % kStoredNumbers != 0 && cut.chunk_cols < cut.cols) return kUnalignedChunks;
     return self().reason_against_chunks_of(plan.choice);
   }
 

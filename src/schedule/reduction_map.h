@@ -32,7 +32,7 @@ struct ColumnRange {
 
 // As one rank sees it. The tables behind it are those of ReductionTables.
 struct ReductionMap {
-  ChunkMap blocks;  // by owner: blocks of its rows, each cut into `col_blocks`; or chunks that were dealt out
+  ChunkMap blocks;  // by owner: blocks of its rows, each cut into `col_blocks`; or chunks that were dealt out, and one
   int64_t cols = 0;
   int64_t chunk_cols = 1;
   int32_t col_blocks = 0;
@@ -63,6 +63,10 @@ struct ReductionMap {
   TILEWIRE_HD constexpr OwnedChunk at(int32_t global) const {
     const Rank owner = blocks.at(global / col_blocks).source;
     return {owner, Chunk{global - blocks.chunk_begin[owner.value] * col_blocks}};
+  }
+  // Of the chunks behind which there are no columns.
+  TILEWIRE_HD constexpr int64_t last_cols() const {
+    return cols == 0 ? 0 : cols - (cols - 1) / chunk_cols * chunk_cols;
   }
   // Of a chunk; the last ones may have fewer.
   TILEWIRE_HD constexpr int64_t chunk_rows() const {

@@ -17,7 +17,7 @@ struct ReductionSchedule {
   ReductionMap map;
   ReductionBuffers buffers;
   int32_t workers = 1;         // compute workers of this rank
-  int32_t reduce_workers = 1;  // of reduce, and of finish
+  int32_t reduce_workers = 1;  // of reduce, of finish, and of collect where there is one
   bool is_fused = true;        // false: nothing is added up before all own chunks are made
 
   TILEWIRE_HD constexpr const Topology& topology() const { return frame.topology; }
@@ -48,6 +48,17 @@ struct ReductionSchedule {
   // The same from the start of its half.
   TILEWIRE_HD constexpr int64_t partial_offset(Rank source, OwnedChunk c) const {
     return buffers.partial_offset(partial_slot(source, c));
+  }
+  // Who stores whole slots sees those of chunks that end with the last column as one array, all others as another one.
+  TILEWIRE_HD constexpr bool is_last(const ColumnRange& columns) const { return columns.end == map.cols; }
+  struct SlotShape {
+    int64_t rows = 0;
+    int64_t cols = 0;
+    int64_t pitch_bytes = 0;
+  };
+  TILEWIRE_HD constexpr SlotShape partial_slot_shape(bool is_last) const {
+    const int64_t cols = is_last ? map.last_cols() : map.chunk_cols;
+    return {map.chunk_rows(), cols, ReductionBuffers::pitch_bytes({0, cols}, buffers.partial_bytes)};
   }
   // Whether every rank of the node takes each partial sum, in a slot of that number.
   TILEWIRE_HD constexpr bool all_take() const { return false; }

@@ -9,11 +9,14 @@ namespace {
 
 struct GemmAr : ReductionTraits<gemm_ar::FusedPlan, gemm_ar::FusedKernel> {
   static constexpr const char* kOp = "gemm_ar";
+  // Few rows, as of a step of decoding.
+  static constexpr BenchSize kMoreSizes[] = {{1, 8192, 1024}, {8, 8192, 1024}, {64, 8192, 1024}, {64, 8192, 3584}};
   static constexpr const char* kUnfused = "multiply, then reduce and gather by the same roles";
 
   static Problem problem(const BenchSize& size, int32_t) { return {.m = size.rows, .n = size.cols, .k = size.depth}; }
   static int64_t half_bytes(const BenchSize& size, const std::vector<int32_t>& widths) {
-    return half_bytes_of(problem(size, 0), widths);
+    return std::max(half_bytes_of(problem(size, 0), widths, {}),
+                    half_bytes_of(problem(size, 0), widths, {.is_one_shot = true, .cursors = {}}));
   }
   // The optimum: as sums, and as results.
   static int64_t sent_bytes(const BenchSize& size, int32_t ranks) { return 2 * size.rows / ranks * size.cols * 2; }

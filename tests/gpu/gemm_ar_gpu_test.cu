@@ -36,6 +36,10 @@ struct GemmAr {
   static void set(Plan& plan, const ReductionSize& size) {
     plan.choice.is_one_shot = size.is_one_shot;
     if (size.is_one_shot) plan.choice.window = 0;
+    if (form_of(plan) != nullptr) return;
+    // Tiles of a reduction that this kernel is not built with.
+    plan.tile_rows = Plan::kForms[1].work_rows();
+    plan.tile_cols = Plan::kForms[1].work_cols();
   }
   static int64_t first_row(const ReductionSize&, int32_t) { return 0; }
   static int64_t rows(const ReductionSize& size, int32_t) {

@@ -9,6 +9,7 @@ namespace {
 
 struct GemmRs : ReductionTraits<gemm_rs::FusedPlan, gemm_rs::FusedKernel> {
   static constexpr const char* kOp = "gemm_rs";
+  static constexpr std::array<BenchSize, 0> kMoreSizes{};
   static constexpr const char* kUnfused = "multiply, then reduce and scatter by the same roles";
 
   static Problem problem(const BenchSize& size, int32_t ranks) {
@@ -18,7 +19,7 @@ struct GemmRs : ReductionTraits<gemm_rs::FusedPlan, gemm_rs::FusedKernel> {
   static int64_t half_bytes(const BenchSize& size, const std::vector<int32_t>& widths) {
     int32_t ranks = 0;
     for (const int32_t width : widths) ranks += width;
-    return half_bytes_of(problem(size, ranks), widths);
+    return half_bytes_of(problem(size, ranks), widths, {});
   }
   static int64_t sent_bytes(const BenchSize& size, int32_t ranks) { return size.rows / ranks * size.cols * 2; }
   static std::vector<std::pair<std::string, double>> more(const Plan& plan) {

@@ -25,7 +25,7 @@ inline constexpr BenchSize kNodeSizes[] = {
     {8192, 8192, 8192}, {8192, 8192, 3584}, {8192, 4096, 4096}, {2048, 8192, 4096}};
 inline constexpr BenchSize kOtherSizes[] = {{4096, 6144, 3072}, {2048, 6144, 6144}, {6144, 6144, 2048}};
 
-// What Traits of fused_bench.cuh have alike for these ops.
+// What Traits of fused_bench.cuh have alike for these ops. kMoreSizes: measured on one node, too.
 template <class PlanOfOp, class KernelOfOp>
 struct ReductionTraits {
   using Plan = PlanOfOp;
@@ -34,12 +34,13 @@ struct ReductionTraits {
   static constexpr const char* kWhole = "each rank";
 
   // Of whole slots, and some room for chunks that do not divide the matrix.
-  static int64_t half_bytes_of(const Problem& problem, const std::vector<int32_t>& widths) {
+  static int64_t half_bytes_of(const Problem& problem, const std::vector<int32_t>& widths,
+                               const typename Problem::Choice& choice) {
     const TopologyTables topology = TopologyTables::from_layout(widths);
     PlanContext context{.topology = topology.view(), .me = Rank{0}, .arena = {}, .machine = {}};
     context.arena.flags = {.ranks = topology.view().ranks, .max_chunks = kBenchChunks};
     context.arena.half_stride_bytes = int64_t{1} << 40;
-    return layout_of(problem, {}, context).end + (int64_t{32} << 20);
+    return layout_of(problem, choice, context).end + (int64_t{32} << 20);
   }
   static PlanOf<Plan> make_plan(const Problem& problem, const PlanContext& context) {
     return tilewire::make_plan<Plan>(problem, context);
@@ -119,7 +120,9 @@ int run_reduction_bench(int count, char** words) {
     const std::vector<int32_t> widths =
         mode == "--gpus" ? std::vector<int32_t>{gpus_of_clusters} : std::vector{1, 2, 4};
     for (const int32_t ranks : widths) {
-      for (const BenchSize& size : kNodeSizes) {
+      std::vector<BenchSize> sizes(std::begin(kNodeSizes), std::end(kNodeSizes));
+      sizes.insert(sizes.end(), std::begin(Traits::kMoreSizes), std::end(Traits::kMoreSizes));
+      for (const BenchSize& size : sizes) {
         for (size_t form = 0; form < 2; ++form)
           rows.add(against_cublas<Traits>(size, ranks, Traits::Plan::kForms[form]));
       }

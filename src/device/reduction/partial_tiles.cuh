@@ -46,8 +46,8 @@ class SlotTarget {
 
  private:
   TILEWIRE_DEVICE void store_at(int32_t local, uint32_t box, TileOrigin at) const {
-    const bool is_last = w_.chunk_columns.end == s_.map.cols;
-    const CUtensorMap* map = view_.slot_map(ArenaLayout::half_of(space_.epoch()), s_.width(), local, is_last);
+    const CUtensorMap* map =
+        view_.slot_map(ArenaLayout::half_of(space_.epoch()), s_.width(), local, s_.is_last(w_.chunk_columns));
     ptx::tma_store(map, box, at.col - static_cast<int32_t>(w_.chunk_columns.begin),
                    at.row - static_cast<int32_t>(w_.chunk_rows.begin),
                    static_cast<int32_t>(s_.partial_slot(s_.me(), w_.chunk)));

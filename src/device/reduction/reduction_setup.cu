@@ -7,20 +7,20 @@ std::vector<CUtensorMap> encode_slots(const ReductionSchedule& s, std::span<cons
   std::vector<CUtensorMap> maps;
   const ReductionMap& map = s.map;
   if (partial == DataType::fp32) box.cols /= 2;  // of as many bytes
-  const int64_t last_cols = map.cols - int64_t{map.col_blocks - 1} * map.chunk_cols;
   for (Epoch half = 0; half < 2; ++half) {
     for (int32_t l = 0; l < s.width(); ++l) {
       std::byte* arena = rank.arenas.at(static_cast<size_t>(s.source(l).value));
-      for (const int64_t cols : {map.chunk_cols, last_cols}) {
+      for (const bool is_last : {false, true}) {
+        const ReductionSchedule::SlotShape shape = s.partial_slot_shape(is_last);
         maps.emplace_back();
         const int64_t slots = int64_t{source_slots[static_cast<size_t>(l)]} * s.width();
-        if (slots == 0 || cols == 0) continue;
+        if (slots == 0 || shape.cols == 0) continue;
         maps.back() = encode_slot_map("the slots of partial sums",
                                       {.data = arena + s.frame.arena.half_offset(half) + s.buffers.partial_offset(0),
                                        .slots = slots,
-                                       .rows = map.chunk_rows(),
-                                       .cols = cols,
-                                       .pitch_bytes = ReductionBuffers::pitch_bytes({0, cols}, s.buffers.partial_bytes),
+                                       .rows = shape.rows,
+                                       .cols = shape.cols,
+                                       .pitch_bytes = shape.pitch_bytes,
                                        .slot_bytes = s.buffers.partial_slot_bytes,
                                        .type = partial},
                                       box);

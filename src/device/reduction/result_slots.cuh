@@ -6,15 +6,6 @@
 
 namespace tilewire {
 
-// Nothing that lay behind the last number of a row before travels.
-template <int kCount>
-TILEWIRE_DEVICE void clear_behind(const NumberPlace& p, Numbers<kCount>& n) {
-#pragma unroll
-  for (int32_t i = 1; i < kCount; ++i) {
-    if (i >= p.count) n.v[i] = 0;
-  }
-}
-
 // Numbers of a row of `cols`, cleared behind the last one, into a slot's row that begins at `row`.
 template <int kCount>
 TILEWIRE_DEVICE void store_in_slot(std::byte* row, const NumberPlace& p, int32_t cols, const Numbers<kCount>& n,

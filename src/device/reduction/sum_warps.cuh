@@ -92,6 +92,15 @@ TILEWIRE_DEVICE void add_up(const SlotStack& stack, int32_t slots, const NumberP
   }
 }
 
+// Nothing that lay behind the last number of a row before travels.
+template <int kCount>
+TILEWIRE_DEVICE void clear_behind(const NumberPlace& p, Numbers<kCount>& n) {
+#pragma unroll
+  for (int32_t i = 1; i < kCount; ++i) {
+    if (i >= p.count) n.v[i] = 0;
+  }
+}
+
 // The sum of the own node of a chunk for an owner elsewhere, into the slot from which it is sent.
 template <int kCount, class Schedule>
 TILEWIRE_DEVICE void add_node_sum(const SumSlots<Schedule>& slots, OwnedChunk c, const SumTeam& team) {
@@ -106,11 +115,7 @@ TILEWIRE_DEVICE void add_node_sum(const SumSlots<Schedule>& slots, OwnedChunk c,
                                     add_up(partials, s.width(), places, sums);
 #pragma unroll
                                     for (int32_t i = 0; i < kAtOnce; ++i) {
-#pragma unroll
-                                      for (int32_t n = 1; n < kCount; ++n) {
-                                        if (n >= places[i].count)
-                                          sums[i].v[n] = 0;  // nothing that lay there before travels
-                                      }
+                                      clear_behind(places[i], sums[i]);
                                       store_numbers(const_cast<std::byte*>(to.at(places[i])), sums[i], to.type);
                                     }
                                   });

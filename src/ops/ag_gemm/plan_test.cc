@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <tilewire/error.h>
 
-#include "testing/plan_test_support.h"
+#include "testing/op_plan_test.h"
 
 namespace tilewire::ag_gemm {
 namespace {

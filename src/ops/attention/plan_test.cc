@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "testing/plan_test_support.h"
+#include "testing/op_plan_test.h"
 
 namespace tilewire::attention {
 namespace {

@@ -81,6 +81,8 @@ TEST_F(FusedAllReducePlanTest, PlansThatCannotBeAreRefusedByName) {
               f.choice.window = 2;
             }).find("one shot has a slot for every chunk"),
             std::string::npos);
+  EXPECT_NE(reason([](FusedPlan& f) { f.choice.chunk_cols = 100; }).find("chunk_cols is no multiple of 8"),
+            std::string::npos);
   Problem fp32 = p;
   fp32.dtype = fp32.wire_dtype = DataType::fp32;
   EXPECT_NE(error_of([&] { make_plan<FusedPlan>(fp32, x); }).find("fp32"), std::string::npos);

@@ -65,6 +65,28 @@ TEST(GemmArDeviceWalk, ARoleOfEitherFormDoesWhatThatOfTheFormDoes) {
   EXPECT_EQ(walks, 30);
 }
 
+// Who stores whole slots sees them as who adds them up, and none leaves its own.
+TEST(GemmArDeviceWalk, SlotsAsTheyAreStoredAreSlotsAsTheyAreRead) {
+  std::set<int64_t> widths;
+  for (const bool is_one_shot : {false, true}) {
+    for (const int64_t chunk_cols : {5, 8, 26, 40}) {
+      const PlanChoice choice{.is_one_shot = is_one_shot, .chunk_rows = 5, .chunk_cols = chunk_cols, .cursors = {}};
+      const ScheduledRanks<ScheduleTables> ranks({2, 1}, Problem{.m = 23, .n = 26, .k = 8}, choice);
+      const Schedule s = ranks.at(0);
+      for (int32_t g = 0; g < s.map.total_chunks(); ++g) {
+        const ColumnRange columns = s.map.columns(s.map.at(g));
+        const ReductionSchedule::SlotShape shape = s.partial_slot_shape(s.is_last(columns));
+        EXPECT_EQ(shape.cols, columns.cols());
+        EXPECT_EQ(shape.pitch_bytes, ReductionBuffers::pitch_bytes(columns, s.buffers.partial_bytes));
+        EXPECT_GE(shape.rows, s.map.rows(s.map.at(g)).rows());
+        EXPECT_LE(shape.rows * shape.pitch_bytes, s.buffers.partial_slot_bytes);
+        widths.insert(shape.cols);
+      }
+    }
+  }
+  EXPECT_EQ(widths, (std::set<int64_t>{1, 2, 5, 8, 26}));
+}
+
 // Each chunk that is added up has a number of its own, for its counter.
 TEST(GemmArDeviceWalk, ChunksThatAreAddedUpAreNumbered) {
   for (const bool is_one_shot : {false, true}) {

@@ -16,8 +16,8 @@ TILEWIRE_HD constexpr int32_t helpers_of(int32_t ctas) { return 2 * ctas - kRank
 
 class HelperDeal {
  public:
-  // How many warps have a role in turn, the first kFirst of them all roles there are.
-  static constexpr int32_t kTurn = 8, kFirst = 4;
+  // So many warps have a role in turn; the first four of them have all roles there are.
+  static constexpr int32_t kTurn = 8;
 
   TILEWIRE_HD constexpr HelperDeal(bool is_one_shot, bool has_network, int32_t helpers)
       : turn_(turn_of(is_one_shot, has_network)), helpers_(helpers) {}
@@ -50,9 +50,11 @@ class HelperDeal {
     return packed;
   }
   TILEWIRE_HD static constexpr uint32_t turn_of(bool is_one_shot, bool has_network) {
-    constexpr int32_t r = kReduceRole, w = kForwardRole, f = kFinishRole, c = kCollectRole;
-    if (is_one_shot) return has_network ? turn({r, f, w, f, f, f, f, f}) : turn({f, f, f, f, f, f, f, f});
-    return has_network ? turn({r, f, c, w, f, c, f, c}) : turn({f, c, f, c, f, c, f, c});
+    constexpr int32_t reduce = kReduceRole, forward = kForwardRole, finish = kFinishRole, collect = kCollectRole;
+    if (is_one_shot && has_network) return turn({reduce, finish, forward, finish, finish, finish, finish, finish});
+    if (is_one_shot) return turn({finish, finish, finish, finish, finish, finish, finish, finish});
+    if (has_network) return turn({reduce, finish, collect, forward, finish, collect, finish, collect});
+    return turn({finish, collect, finish, collect, finish, collect, finish, collect});
   }
   TILEWIRE_HD constexpr int32_t at(int32_t place) const { return static_cast<int32_t>(turn_ >> (4 * place) & 15); }
   TILEWIRE_HD constexpr int32_t count(int32_t role, int32_t places) const {

@@ -9,7 +9,7 @@
 
 #include "ops/gemm_ar/layout.h"
 #include "schedule/topology_tables.h"
-#include "testing/plan_test_support.h"
+#include "testing/op_plan_test.h"
 
 namespace tilewire::gemm_ar {
 namespace {

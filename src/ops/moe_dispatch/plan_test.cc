@@ -7,7 +7,7 @@
 
 #include "ops/moe_dispatch/routing_fixture.h"
 #include "schedule/topology_tables.h"
-#include "testing/plan_test_support.h"
+#include "testing/op_plan_test.h"
 
 namespace tilewire::moe_dispatch {
 namespace {
