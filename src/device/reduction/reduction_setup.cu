@@ -5,7 +5,6 @@ namespace tilewire {
 std::vector<CUtensorMap> encode_slots(const ReductionSchedule& s, std::span<const int32_t> source_slots,
                                       const DeviceRank& rank, DataType partial, TensorBox box) {
   std::vector<CUtensorMap> maps;
-  const ReductionMap& map = s.map;
   if (partial == DataType::fp32) box.cols /= 2;  // of as many bytes
   for (Epoch half = 0; half < 2; ++half) {
     for (int32_t l = 0; l < s.width(); ++l) {
