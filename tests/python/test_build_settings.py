@@ -77,12 +77,22 @@ def test_all_tests_are_run_whichever_fail(cpp: int, python: int, verdict: str, t
 @pytest.mark.skipif(shutil.which("cmake") is None, reason="needs cmake")
 def test_configuring_says_nothing_when_all_is_well(tmp_path: Path) -> None:
     line = next(line for line in (ROOT / "Makefile").read_text().splitlines() if "--preset dev" in line)
-    command = line.strip().lstrip("@").replace("$(CURDIR)/$(PYTHON)", sys.executable)
+    command = line.strip().lstrip("@").replace("$(CURDIR)/$(PYTHON)", sys.executable).replace("$(CUDA_FLAG)", "")
     command = command.replace("cmake --preset dev", f"cmake --preset dev -S {ROOT} -B {tmp_path}")
     for off in ("TILEWIRE_BUILD_TESTS", "TILEWIRE_BUILD_BENCH", "TILEWIRE_CUDA"):
         command = command.replace("-DTILEWIRE_BUILD_PYTHON=ON", f"-D{off}=OFF -DTILEWIRE_BUILD_PYTHON=ON")
     done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0 and done.stdout + done.stderr == "", done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_kernels_can_be_left_out_of_what_make_builds() -> None:
+    def configuring(*words: str) -> str:
+        command = ["make", "-n", "configure", *words]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    assert "-DTILEWIRE_CUDA=OFF" in configuring("TILEWIRE_CUDA=OFF")
+    assert "TILEWIRE_CUDA" not in configuring("TILEWIRE_CUDA=")
 
 
 def test_users_join_sources_and_those_who_work_on_it_do_not() -> None:
