@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "base/bytes.h"
 #include "device/comm/device_rank.h"
@@ -48,6 +49,35 @@ struct TiledGrid {
     ctas = static_cast<int32_t>(round_up(least, form.launch_ctas));
     workers = ctas / form.cluster_ctas();
   }
+};
+
+// The tables behind the schedule that a kernel walks: those of the plan's choice (Tables), with who does what on the GPU.
+// One source for the kernel and for reports.
+template <class Tables>
+class TiledTables {
+ public:
+  using Schedule = decltype(std::declval<const Tables&>().schedule(Epoch{}));
+
+  Schedule schedule(Epoch epoch) const {
+    Schedule schedule = tables_.schedule(epoch);
+    schedule.workers = grid_.workers;
+    schedule.reduce_workers = reduce_workers_;
+    return schedule;
+  }
+  int32_t ctas() const { return grid_.ctas; }
+
+ protected:
+  // `most_teams(ctas)`: so many can there be.
+  template <class Problem, class Plan, class MostTeams>
+  TiledTables(const Problem& problem, const Plan& plan, const PlanContext& context, const MostTeams& most_teams)
+      : tables_(problem, plan.choice, context),
+        grid_(plan),
+        reduce_workers_(std::min<int32_t>(plan.choice.reduce_workers, most_teams(grid_.ctas))) {}
+
+ private:
+  Tables tables_;
+  TiledGrid grid_;
+  int32_t reduce_workers_;
 };
 
 }  // namespace tilewire

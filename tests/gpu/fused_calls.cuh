@@ -17,6 +17,7 @@ namespace tilewire {
 
 constexpr uint64_t kPatienceNs = 2'000'000'000;
 constexpr Epoch kWrap = (Epoch{1} << 32) - 3;
+constexpr int kUnwritten = 0x11;        // no NaN, so that unfinished output can be told from what nobody wrote
 constexpr uint32_t kMostDelayUs = 200;  // of a rank, at random, before each replay
 
 inline double milliseconds(const std::chrono::steady_clock::time_point& begin) {
@@ -54,6 +55,43 @@ void test_sizes_of(const Sizes& sizes, const std::string& part, Epoch calls = 6,
     std::printf("%-28s %s, %d CTAs a rank\n", size.name.c_str(), data.kernel(0).form().name, data.kernel(0).ctas());
     std::fflush(stdout);
   }
+}
+
+// Two ranks in calls of other hashes. check_unfinished(case): what rank 0 must not have finished.
+template <class Case, class Size, class Check>
+void test_ranks_in_different_calls_of(const Size& size, const Check& check_unfinished) {
+  Case data(size, 5, kPatienceNs);
+  data.prepare(5, kUnwritten);
+  const auto begin = std::chrono::steady_clock::now();
+  data.launch(0, data.parameters(0, 77));
+  data.launch(1, data.parameters(1, 78));
+  data.wait();
+  expect(milliseconds(begin) < 1000, "ranks in different calls need no deadline to find out");
+  int records = 0;
+  bool is_mismatch = true;
+  for (int32_t r = 0; r < 2; ++r) {
+    const FaultRecord& f = data.cluster().fault(r);
+    if (f.state != FaultRecord::kComplete) continue;
+    ++records;
+    is_mismatch = is_mismatch && f.kind == KernelFaultKind::mismatch && f.word == static_cast<uint64_t>(1 - r) &&
+                  f.expected == 77u + static_cast<uint64_t>(r) && f.seen == 78u - static_cast<uint64_t>(r);
+  }
+  expect(records >= 1 && is_mismatch, "and the record has both values");
+  check_unfinished(data);
+}
+
+// The host ends the call of rank 0, which waits for another one. check_unfinished: likewise.
+template <class Case, class Size, class Check>
+void test_abort_by_the_host_of(const Size& size, const Check& check_unfinished) {
+  Case data(size, 5, kPatienceNs);
+  data.prepare(5, kUnwritten);
+  const auto begin = std::chrono::steady_clock::now();
+  data.launch(0, data.parameters(0));
+  data.cluster().abort_from_host(0);
+  data.wait();
+  expect(milliseconds(begin) < 1000, "the host's abort word ends a call");
+  expect(data.cluster().fault(0).state == FaultRecord::kNone, "an abort by the host is no fault of the kernel");
+  check_unfinished(data);
 }
 
 // Calls behind each other without the host between them: a rank may be a call ahead of another.

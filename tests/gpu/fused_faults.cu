@@ -1,5 +1,6 @@
 #include "fused_faults.cuh"
 
+#include "fused_calls.cuh"
 #include "fused_case.cuh"
 #include "gpu_program.cuh"
 
@@ -12,8 +13,6 @@
 
 namespace tilewire {
 namespace {
-
-constexpr int kUnwritten = 0x11;  // no NaN, so that unfinished output can be told from what nobody wrote
 
 // Elements of rows [begin, end) that are not NaN, and elements elsewhere that are neither right nor NaN.
 void check_unfinished(const FusedCase& data, int32_t r, int64_t begin, int64_t end) {
@@ -88,39 +87,6 @@ void test_rank_that_never_comes() {
   expect(f.state == FaultRecord::kComplete && f.kind == KernelFaultKind::deadline, "and leaves a record");
   check_unfinished(data, 0, 512, 620);  // tiles with rows of rank 1 alone
   check_gathered_is_nan(data, 0);
-}
-
-void test_ranks_in_different_calls() {
-  FusedCase data(kFaultSize, 5, kPatienceNs);
-  data.prepare(5, kUnwritten);
-  const auto begin = std::chrono::steady_clock::now();
-  data.launch(0, data.parameters(0, 77));
-  data.launch(1, data.parameters(1, 78));
-  data.wait();
-  expect(milliseconds(begin) < 1000, "ranks in different calls need no deadline to find out");
-  int records = 0;
-  bool is_mismatch = true;
-  for (int32_t r = 0; r < 2; ++r) {
-    const FaultRecord& f = data.cluster().fault(r);
-    if (f.state != FaultRecord::kComplete) continue;
-    ++records;
-    is_mismatch = is_mismatch && f.kind == KernelFaultKind::mismatch && f.word == static_cast<uint64_t>(1 - r) &&
-                  f.expected == 77u + static_cast<uint64_t>(r) && f.seen == 78u - static_cast<uint64_t>(r);
-  }
-  expect(records >= 1 && is_mismatch, "and the record has both values");
-  check_unfinished(data, 0, 512, 620);
-}
-
-void test_abort_by_the_host() {
-  FusedCase data(kFaultSize, 5, kPatienceNs);
-  data.prepare(5, kUnwritten);
-  const auto begin = std::chrono::steady_clock::now();
-  data.launch(0, data.parameters(0));
-  data.cluster().abort_from_host(0);
-  data.wait();
-  expect(milliseconds(begin) < 1000, "the host's abort word ends a call");
-  expect(data.cluster().fault(0).state == FaultRecord::kNone, "an abort by the host is no fault of the kernel");
-  check_unfinished(data, 0, 512, 620);
 }
 
 // The second call of rank 0 begins while the first one waits for rank 1.
@@ -227,8 +193,9 @@ void test_refusals() {
 void test_fused_faults() {
   test_withheld_chunk();
   test_rank_that_never_comes();
-  test_ranks_in_different_calls();
-  test_abort_by_the_host();
+  const auto has_own_rows_alone = [](const FusedCase& data) { check_unfinished(data, 0, 512, 620); };
+  test_ranks_in_different_calls_of<FusedCase>(kFaultSize, has_own_rows_alone);
+  test_abort_by_the_host_of<FusedCase>(kFaultSize, has_own_rows_alone);
   test_two_calls_at_once();
   test_missing_rank_of_another_node(2);
   test_missing_rank_of_another_node(0);

@@ -14,8 +14,6 @@
 
 namespace tilewire {
 
-constexpr int kUnwritten = 0x11;  // no NaN, so that unfinished output can be told from what nobody wrote
-
 inline std::vector<ReductionSize> reduction_sizes() {
   const std::vector<int64_t> four{300, 0, 517, 130}, even{256, 256, 256, 256};
   constexpr DataType kFp16 = DataType::fp16, kFp32 = DataType::fp32;
@@ -236,41 +234,6 @@ void test_rank_that_never_comes() {
   check_unfinished(data, 0, 0, 300);
 }
 
-template <class Case>
-void test_ranks_in_different_calls() {
-  Case data(kFaultSize, 5, kPatienceNs);
-  data.prepare(5, kUnwritten);
-  const auto begin = std::chrono::steady_clock::now();
-  data.launch(0, data.parameters(0, 77));
-  data.launch(1, data.parameters(1, 78));
-  data.wait();
-  expect(milliseconds(begin) < 1000, "ranks in different calls need no deadline to find out");
-  int records = 0;
-  bool is_mismatch = true;
-  for (int32_t r = 0; r < 2; ++r) {
-    const FaultRecord& f = data.cluster().fault(r);
-    if (f.state != FaultRecord::kComplete) continue;
-    ++records;
-    is_mismatch = is_mismatch && f.kind == KernelFaultKind::mismatch && f.word == static_cast<uint64_t>(1 - r) &&
-                  f.expected == 77u + static_cast<uint64_t>(r) && f.seen == 78u - static_cast<uint64_t>(r);
-  }
-  expect(records >= 1 && is_mismatch, "and the record has both values");
-  check_unfinished(data, 0, 0, 300);
-}
-
-template <class Case>
-void test_abort_by_the_host() {
-  Case data(kFaultSize, 5, kPatienceNs);
-  data.prepare(5, kUnwritten);
-  const auto begin = std::chrono::steady_clock::now();
-  data.launch(0, data.parameters(0));
-  data.cluster().abort_from_host(0);
-  data.wait();
-  expect(milliseconds(begin) < 1000, "the host's abort word ends a call");
-  expect(data.cluster().fault(0).state == FaultRecord::kNone, "an abort by the host is no fault of the kernel");
-  check_unfinished(data, 0, 0, 300);
-}
-
 // Rank 3 never comes: its node's sums are sent by nobody, and neither are those of its rail partner's node finished.
 template <class Case>
 void test_missing_rank_of_another_node() {
@@ -316,8 +279,9 @@ void test_faults_of() {
   test_graph_replay_of<Case>(on_nodes(kRowSize, {2, 2}, Personality::srd));
   test_withheld_chunk<Case>();
   test_rank_that_never_comes<Case>();
-  test_ranks_in_different_calls<Case>();
-  test_abort_by_the_host<Case>();
+  const auto has_no_result = [](const Case& data) { check_unfinished(data, 0, 0, 300); };
+  test_ranks_in_different_calls_of<Case>(kFaultSize, has_no_result);
+  test_abort_by_the_host_of<Case>(kFaultSize, has_no_result);
   test_missing_rank_of_another_node<Case>();
   test_refusals<Case>();
 }

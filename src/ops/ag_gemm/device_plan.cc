@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/bytes.h"
+#include "device/comm/device_rank.h"
 #include "operands/matrix_checks.h"
 #include "ops/ag_gemm/arrivals.h"
 #include "ops/ag_gemm/cost.h"
@@ -22,7 +23,6 @@ namespace {
 
 constexpr double kMemoryBytesPerS = 3.2e12;             // of a GPU
 constexpr int64_t kCachedBytes = int64_t{24} << 20;     // what b may have of the cache
-constexpr int32_t kRankWarps = 3;                       // beside the tiles, in a CTA each: see kernel.cuh
 constexpr int32_t kClockPushers = 16;                   // stand for the warps of all SMs, where the port bounds them
 constexpr int64_t kLeastChunkBytes = int64_t{1} << 15;  // smaller ones cost more than they hide
 

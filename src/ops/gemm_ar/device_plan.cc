@@ -86,17 +86,9 @@ class FusedPlanner : public TiledPlanner<FusedPlanner, FusedPlan, ScheduleTables
 };
 
 FusedTables::FusedTables(const Problem& problem, const FusedPlan& plan, const PlanContext& context)
-    : tables_(problem, plan.choice, context), grid_(plan) {
-  const HelperDeal deal(plan.choice.is_one_shot, context.topology.nodes > 1, helpers_of(grid_.ctas));
-  reduce_workers_ = std::min(plan.choice.reduce_workers, deal.most_teams());
-}
-
-Schedule FusedTables::schedule(Epoch epoch) const {
-  Schedule schedule = tables_.schedule(epoch);
-  schedule.workers = grid_.workers;
-  schedule.reduce_workers = reduce_workers_;
-  return schedule;
-}
+    : TiledTables(problem, plan, context, [&](int32_t ctas) {
+        return HelperDeal(plan.choice.is_one_shot, context.topology.nodes > 1, helpers_of(ctas)).most_teams();
+      }) {}
 
 std::string to_json(const FusedPlan& plan) { return choice_to_json(kCallName, plan); }
 

@@ -46,16 +46,7 @@ class FusedPlanner : public TiledPlanner<FusedPlanner, FusedPlan, ScheduleTables
 };
 
 FusedTables::FusedTables(const Problem& problem, const FusedPlan& plan, const PlanContext& context)
-    : tables_(problem, plan.choice, context),
-      grid_(plan),
-      reduce_workers_(std::min(plan.choice.reduce_workers, grid_.ctas - kRankWarps)) {}
-
-Schedule FusedTables::schedule(Epoch epoch) const {
-  Schedule schedule = tables_.schedule(epoch);
-  schedule.workers = grid_.workers;
-  schedule.reduce_workers = reduce_workers_;
-  return schedule;
-}
+    : TiledTables(problem, plan, context, [](int32_t ctas) { return ctas - kRankWarps; }) {}
 
 TimedReport simulate(const Problem& problem, const FusedPlan& plan, const TopologyTables& topology,
                      const PlanContext& context, bool keeps_trace) {

@@ -45,19 +45,9 @@ void for_each_field(Fused& plan, Visit&& visit) {
 
 std::string to_json(const FusedPlan& plan);
 
-// The tables behind the schedule that a kernel walks: those of the plan's choice, with who does what on the GPU. One
-// source for the kernel and for reports.
-class FusedTables {
+class FusedTables : public TiledTables<ScheduleTables> {
  public:
   FusedTables(const Problem& problem, const FusedPlan& plan, const PlanContext& context);
-
-  Schedule schedule(Epoch epoch) const;
-  int32_t ctas() const { return grid_.ctas; }
-
- private:
-  ScheduleTables tables_;
-  TiledGrid grid_;
-  int32_t reduce_workers_;
 };
 
 }  // namespace tilewire::gemm_rs
