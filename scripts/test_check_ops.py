@@ -72,11 +72,11 @@ def test_this_repository_passes(tree: Tree) -> None:
         ("src/ops/op_list.h", '#include "ops/gemm_ar/gemm_ar.h"\n', "gemm_ar is a folder and not listed"),
         ("src/ops/device_op_list.h", "gemm_rs::DeviceOp", "gemm_rs is included and not listed"),
         ("src/ops/device_op_list.h", '#include "ops/gemm_rs/device_op.h"\n', "gemm_rs: src/ops/device_op_list.h and"),
-        ("src/ops/gemm_ar/gemm_ar.h", "kHasKernel = false", "gemm_ar: has no device_op.h and does not say"),
+        ("src/ops/attention/attention.h", "kHasKernel = false", "attention: has no device_op.h and does not say"),
         ("src/api/gemm_reduce_scatter.cc", "using DeviceOp = ", "so GPU ranks are refused"),
         ("python/src/reduce_scatter.cc", "kCallOn", "gemm_rs: python/src/reduce_scatter.cc has to have kCallOn"),
         ("python/tilewire/attention_cases.py", "on_gpu: ", "attention_cases.py do not say on_gpu"),
-        ("python/tilewire/reduction_cases.py", "on_gpu: ", "all_reduce_cases.py do not say on_gpu"),
+        ("python/tilewire/reduction_cases.py", "def on_gpu", "all_reduce_cases.py do not say on_gpu"),
         ("src/ops/gemm_rs/problem.h", 'kCallName = "matmul', "gemm_rs: its problem.h has no kCallName"),
         ("src/ops/gemm_rs/CMakeLists.txt", "tilewire_bench(gemm_rs_bench", "has no tilewire_bench(gemm_rs_bench"),
         ("src/api/gemm_all_reduce.cc", '#include "ops/gemm_ar/', "gemm_ar: a source of src/api: found none"),
@@ -105,7 +105,7 @@ def test_a_forgotten_place_is_named(tree: Tree, name: str, old: str, complaint: 
     ("name", "old", "new", "complaint"),
     [
         ("src/ops/gemm_rs/gemm_rs.h", "kName =", "kHasKernel = false, kName =", "gemm_rs: has a device_op.h and says"),
-        ("python/src/all_reduce.cc", "kCall = ", "kCallOn = ", "gemm_ar: python/src/all_reduce.cc has to"),
+        ("python/src/moe_dispatch.cc", "kCall = ", "kCallOn = ", "moe_dispatch: python/src/moe_dispatch.cc has to"),
         (
             "python/tilewire/moe_dispatch_cases.py",
             "on_gpu: ClassVar[bool] = False",

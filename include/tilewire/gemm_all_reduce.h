@@ -39,9 +39,10 @@ struct GemmAllReduceArguments {
   std::function<void(int64_t rows, int64_t cols, int64_t k)> compute_stand_in;
 };
 
-// Throws Error as all_gather_matmul() does, and leaves results NaN where that does. CPU ranks only: GPU ranks refuse it
-// by name.
+// Throws Error as all_gather_matmul() does, and leaves results NaN where that does.
 TILEWIRE_API CallReport matmul_all_reduce(Communicator& comm, const GemmAllReduceArguments& arguments);
+// On GPU ranks, into `stream`, with the operands that matmul_reduce_scatter() takes there.
+TILEWIRE_API CallReport matmul_all_reduce(Communicator& comm, const GemmAllReduceArguments& arguments, void* stream);
 
 struct GemmAllReduceShape {
   int64_t m = 0;
@@ -64,6 +65,8 @@ class TILEWIRE_API GemmAllReduce : public OpHandle<GemmAllReduceShape> {
   // `arguments` must have the shapes of the handle, bias and residual where it has them; plan and dtypes of wire and
   // result are the handle's. The communicator must still live.
   CallReport operator()(const GemmAllReduceArguments& arguments) const;
+  // On GPU ranks.
+  CallReport operator()(const GemmAllReduceArguments& arguments, void* stream) const;
 };
 
 // Throws Error(invalid_argument) naming the number that cannot be, Error(resource) when no plan fits the arena.

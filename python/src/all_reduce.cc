@@ -16,7 +16,8 @@ struct AllReduce {
 
   static constexpr const char* kName = "matmul_all_reduce";
   static constexpr const char* kHandle = "GemmAllReduce";
-  static constexpr auto* kCall = &matmul_all_reduce;
+  static constexpr CallReport (*kCall)(Communicator&, const Arguments&) = &matmul_all_reduce;
+  static constexpr CallReport (*kCallOn)(Communicator&, const Arguments&, void*) = &matmul_all_reduce;
   static constexpr auto* kPlan = &plan_matmul_all_reduce;
 
   static MatrixView to_results(const PythonResults& results) { return only(results); }

@@ -43,10 +43,12 @@ def matmul_all_reduce(
     stream: Any = None,
 ) -> Any:
     """The sum of all ranks' `a @ b`, `+ bias + residual`, on every rank, with the sums and their way hidden under the
-    products. Collective; blocks. CPU ranks only.
+    products. Collective. On CPU ranks it blocks; on GPU ranks it returns when it is in the stream, as
+    `all_gather_matmul` does.
 
     a: [M, K_r]; M is the same on all ranks, K_r is this rank's own and may be 0: then it adds zeros. bf16, fp16 or fp32
-        in host memory, any strides: a numpy array (bf16 by ml_dtypes), a torch tensor, or anything with `__dlpack__`.
+        in host memory, any strides: a numpy array (bf16 by ml_dtypes), a torch tensor, or anything with `__dlpack__`;
+        on GPU ranks bf16 or fp16 there.
     b: [K_r, N] of a's dtype; N is the same on all ranks. A weight that is stored as [N, K_r] is passed as its view
         `w.T`, which copies nothing.
     comm: a communicator; None takes the only open one.

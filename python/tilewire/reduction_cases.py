@@ -24,7 +24,6 @@ class ReductionCase:
     """Rows are those of the result on each rank, or one number where every rank gets all; columns of a, each rank's."""
 
     op: ClassVar[str]
-    on_gpu: ClassVar[bool] = False  # GPU ranks have a kernel for one of the operations, which no case here was tried on
     name: str
     rows: list[int]
     k: list[int]
@@ -43,6 +42,10 @@ class ReductionCase:
         dtype = dtype_name(np.dtype(self.dtype))
         rows = of_each_rank(self.rows) if len(self.rows) > 1 else str(self.rows[0])
         return f"{rows} x {of_each_rank(self.k)} x {self.n} {dtype}"
+
+    @property
+    def on_gpu(self) -> bool:
+        return bool(np.dtype(self.dtype) != np.float32)
 
     def own(self, rank: int) -> slice:
         """The rows of the sum that a rank gets."""

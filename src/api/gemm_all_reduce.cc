@@ -1,6 +1,8 @@
 #include <tilewire/gemm_all_reduce.h>
 
 #include "api/reduction_front.h"
+#include "ops/gemm_ar/device_op.h"
+#include "ops/gemm_ar/device_plan.h"
 #include "ops/gemm_ar/gemm_ar.h"
 #include "ops/gemm_ar/simulation.h"
 
@@ -9,6 +11,7 @@ namespace {
 
 struct AllReduceFront {
   using Op = gemm_ar::Op;
+  using DeviceOp = gemm_ar::DeviceOp;
   using Arguments = GemmAllReduceArguments;
   using Shape = GemmAllReduceShape;
 
@@ -28,6 +31,10 @@ struct AllReduceFront {
             .has_residual = s.has_residual,
             .k = s.k};
   }
+  static PlanOf<gemm_ar::FusedPlan> make_gpu_plan(const gemm_ar::Problem& problem, const std::string& plan_json,
+                                                  const PlanContext& context) {
+    return make_plan<gemm_ar::FusedPlan>(problem, plan_json, context);
+  }
   static void settle(Arguments& arguments, const Shape& shape) {
     arguments.out_dtype = shape.out_dtype;
     arguments.wire_dtype = shape.wire_dtype;
@@ -40,11 +47,19 @@ CallReport matmul_all_reduce(Communicator& comm, const GemmAllReduceArguments& a
   return run_op<AllReduceFront>(comm, arguments);
 }
 
+CallReport matmul_all_reduce(Communicator& comm, const GemmAllReduceArguments& arguments, void* stream) {
+  return run_device_op<AllReduceFront>(comm, arguments, stream);
+}
+
 GemmAllReduce::GemmAllReduce(Communicator& comm, const Shape& shape)
     : OpHandle(comm, shape, agree_op<AllReduceFront>(comm, shape)) {}
 
 CallReport GemmAllReduce::operator()(const GemmAllReduceArguments& arguments) const {
   return run_handle<AllReduceFront>(*this, arguments);
+}
+
+CallReport GemmAllReduce::operator()(const GemmAllReduceArguments& arguments, void* stream) const {
+  return run_device_handle<AllReduceFront>(*this, arguments, stream);
 }
 
 PlanAnswer plan_matmul_all_reduce(const GemmAllReduce::Query& query) { return plan_op<AllReduceFront>(query); }

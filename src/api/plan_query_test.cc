@@ -78,12 +78,13 @@ TEST(PlanQuery, AReductionIsPlannedWithAllItsRanksAndItsWire) {
 
 TEST(PlanQuery, AnAllReduceIsPlannedInOneShotForFewRowsAndInTwoForMany) {
   GemmAllReduce::Query query;
-  query.ranks_per_node = {2, 2, 2, 2};
+  query.ranks_per_node = {4};
   query.machine = "h200";
   query.shape = {.m = 1, .k = 512, .n = 4096, .plan_json = {}};
   query.wants_timeline = true;
   const PlanAnswer few = plan_matmul_all_reduce(query);
   EXPECT_NE(few.plan_json.find("\"is_one_shot\":true"), std::string::npos) << few.plan_json;
+  EXPECT_NE(few.plan_json.find("\"tile_rows\""), std::string::npos) << few.plan_json;
   EXPECT_FALSE(few.timeline.empty());
   query.shape.m = 4096;
   const PlanAnswer many = plan_matmul_all_reduce(query);

@@ -4,10 +4,11 @@
 
 #include "executor/device_call.h"
 #include "ops/ag_gemm/device_op.h"
+#include "ops/gemm_ar/device_op.h"
 #include "ops/gemm_rs/device_op.h"
 
 namespace tilewire {
 
-using DeviceOps = DeviceOpTypes<ag_gemm::DeviceOp, gemm_rs::DeviceOp>;
+using DeviceOps = DeviceOpTypes<ag_gemm::DeviceOp, gemm_rs::DeviceOp, gemm_ar::DeviceOp>;
 
 }  // namespace tilewire

@@ -4,21 +4,21 @@
 #include "device/tile/fused_kernel_bodies.cuh"
 #include "planning/op_plans.h"
 #include "reduction/reduction_kernel.cuh"
+#include "reduction/tiled_plan.h"
 
 namespace tilewire {
 
 template <class Op>
 struct ReductionKernelTypes<Op>::State {
   typename Op::Tables tables;
-  typename Op::Schedule schedule;  // tables on the device; epoch 0
+  typename Op::Tables::Schedule schedule;  // tables on the device; epoch 0
   ReductionKernel kernel;
   typename Op::Own own;
 
   State(const Problem& problem, const Plan& plan, const PlanContext& context, const DeviceRank& rank, bool is_b_n_major)
       : tables(problem, checked(plan, problem, context), context),
         schedule(tables.schedule(0)),
-        kernel(Op::entry(plan), Op::shape(problem, schedule.me()), problem.wire_dtype, is_b_n_major, rank,
-               tables.ctas()) {
+        kernel(entry(plan), shape(problem, schedule.me()), problem.wire_dtype, is_b_n_major, rank, tables.ctas()) {
     kernel.place(schedule, Op::source_slots(schedule), schedule.sums());
     own.place(kernel.device(), schedule);
     kernel.device().upload();
@@ -27,6 +27,18 @@ struct ReductionKernelTypes<Op>::State {
   static const Plan& checked(const Plan& plan, const Problem& problem, const PlanContext& context) {
     check_choice(plan, problem, context);
     return plan;
+  }
+  static const FormEntry& entry(const Plan& plan) {
+    return Op::entries()[static_cast<size_t>(form_of(plan) - Plan::kForms.data())];
+  }
+  static ReductionKernelShape shape(const Problem& p, Rank me) {
+    return {.op = Op::kName,
+            .rows = p.total_rows(),
+            .result_rows = p.result_rows(me),
+            .n = p.n,
+            .k = p.k,
+            .type = p.dtype,
+            .result_type = p.out_dtype};
   }
 
   void check(const Operands& operands) const { kernel.check(operands); }

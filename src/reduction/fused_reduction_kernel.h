@@ -37,15 +37,14 @@ struct ReductionKernelShape {
 };
 
 // The fused kernel of an op on one rank; built in the op's device_launch.cu, which includes fused_reduction_kernel.cuh. Op has
-//   Problem, Plan (planning/op_plans.h), Tables, Parameters    its types
-//   entry(plan)                                      the compiled instances of the plan's form
-//   shape(problem, rank)
-//   source_slots(schedule)                           as encode_slots() takes them
-//   Own                                              what else the kernel is given: place(DeviceTables&, schedule), once;
-//                                                    give(Parameters&)
+//   kName, Roles, kFamilyNames        for errors
+//   Plan, Tables, Parameters          its types
+//   entries()                         the compiled instances, in the order of Plan::kForms
+//   source_slots(schedule)            as encode_slots() takes them
+//   Own                               what else the kernel is given: place(DeviceTables&, schedule), once; give(Parameters&)
 template <class Op>
 struct ReductionKernelTypes {
-  using Problem = typename Op::Problem;
+  using Problem = typename Op::Plan::Problem;
   using Plan = typename Op::Plan;
   using Context = PlanContext;
   using Operands = ReductionKernelOperands;

@@ -75,6 +75,7 @@ def calls() -> dict[str, Any]:
         refuse("DLPack on another GPU", Foreign(placed(A, np.float16), gpu=1 - me(), code_bits=(2, 16)), own(B))
         refuse("stream of another GPU", own(A), own(B), stream=Stream(5, 1 - me()))
         refuse("fp32", own(A, float32), own(B, float32))
+        found["sums of fp32"] = outcome(lambda: tw.matmul_all_reduce(own(A, float32), own(B, float32)))
         refuse("rows is too short", own(A), own(B), rows=[8])
         refuse("rows exchanged", own(A), tensor(B, gpu=1 - me()), rows="exchange")
         refuse("plan of CPU ranks", own(A), own(B), plan=tw.plan_all_gather_matmul(16, 16, 24, nodes=[2]))

@@ -60,6 +60,7 @@ REFUSED: dict[str, list[str]] = {
     "DLPack on another GPU": ["a is on another GPU"],
     "stream of another GPU": ["stream is of another GPU"],
     "fp32": ["a has elements of 32 bits", "convert a and b"],
+    "sums of fp32": ["a has elements of 32 bits", "convert a and b"],
     "rows is too short": ["rows = [8]", "2 ranks"],
     "rows exchanged": ["b is on another GPU"],
     "plan of CPU ranks": ["plan"],

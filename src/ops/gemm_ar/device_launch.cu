@@ -28,20 +28,7 @@ struct KernelOp::Own {
   void give(FusedParameters& p) const { p.gather = gather; }
 };
 
-// Of a plan that has been checked.
-const FormEntry& KernelOp::entry(const FusedPlan& plan) {
-  return kEntries[static_cast<size_t>(form_of(plan) - FusedPlan::kForms.data())];
-}
-
-ReductionKernelShape KernelOp::shape(const Problem& p, Rank) {
-  return {.op = kCallName,
-          .rows = p.m,
-          .result_rows = p.m,
-          .n = p.n,
-          .k = p.k,
-          .type = p.dtype,
-          .result_type = p.out_dtype};
-}
+std::span<const FormEntry> KernelOp::entries() { return kEntries; }
 
 // In one shot every rank of the node has a slot for every chunk.
 std::vector<int32_t> KernelOp::source_slots(const Schedule& s) {

@@ -2,9 +2,12 @@
 // arenas of its node by plain pointers, and other nodes by commands to its proxy.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "ops/gemm_ar/device_plan.h"
+#include "ops/gemm_ar/flags.h"
+#include "ops/gemm_ar/roles.h"
 #include "reduction/fused_reduction_kernel.h"
 
 namespace tilewire::gemm_ar {
@@ -13,15 +16,15 @@ struct FusedParameters;  // ops/gemm_ar/device_parameters.cuh
 
 // See reduction/fused_reduction_kernel.h.
 struct KernelOp {
-  using Problem = gemm_ar::Problem;
-  using Schedule = gemm_ar::Schedule;
+  static constexpr const char* kName = kCallName;
+  static constexpr const char* const* kFamilyNames = gemm_ar::kFamilyNames;
+  using Roles = gemm_ar::Roles;
   using Plan = FusedPlan;
   using Tables = FusedTables;
   using Parameters = FusedParameters;
   struct Own;
 
-  static const FormEntry& entry(const FusedPlan& plan);
-  static ReductionKernelShape shape(const Problem& problem, Rank me);
+  static std::span<const FormEntry> entries();
   static std::vector<int32_t> source_slots(const Schedule& schedule);
 };
 

@@ -7,9 +7,11 @@
 
 #include "ops/gemm_ar/helper_deal.h"
 #include "ops/gemm_ar/layout.h"
+#include "ops/gemm_ar/simulation.h"
 #include "planning/plan_json.h"
 #include "planning/planner.h"
 #include "reduction/tiled_planner.h"
+#include "reduction/tiled_simulation.h"
 
 namespace tilewire::gemm_ar {
 
@@ -89,6 +91,11 @@ FusedTables::FusedTables(const Problem& problem, const FusedPlan& plan, const Pl
     : TiledTables(problem, plan, context, [&](int32_t ctas) {
         return HelperDeal(plan.choice.is_one_shot, context.topology.nodes > 1, helpers_of(ctas)).most_teams();
       }) {}
+
+TimedReport simulate(const Problem& problem, const FusedPlan& plan, const TopologyTables& topology,
+                     const PlanContext& context, bool keeps_trace) {
+  return simulate(problem, plan.choice, topology, as_simulated<FusedPlanner>(problem, plan, context), keeps_trace);
+}
 
 std::string to_json(const FusedPlan& plan) { return choice_to_json(kCallName, plan); }
 

@@ -29,7 +29,6 @@ struct Op : PlannedOp<PlanChoice, ScheduleTables> {
   using Operands = HostOperands;
 
   static constexpr const char* kName = kCallName;
-  static constexpr bool kHasKernel = false;
   static constexpr const char* kMismatchAdvice = "bring the same number of rows on all ranks";
   static void check(const Arguments& arguments, Session& session);
   static Problem make_problem(const Arguments& arguments, Session& session, CountExchange& counts);

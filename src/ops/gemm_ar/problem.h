@@ -31,6 +31,8 @@ struct Problem {
   // This rank's own:
   int64_t k = 0;  // columns of a, rows of b; with 0 it adds zeros
 
+  int64_t total_rows() const { return m; }
+  int64_t result_rows(Rank) const { return m; }
   int64_t result_bytes(Rank) const;  // of a problem that validate() has passed
 
   // Throws Error(invalid_argument) that names what is wrong. Looks at no other rank.

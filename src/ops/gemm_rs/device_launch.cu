@@ -19,20 +19,7 @@ struct KernelOp::Own {
   static void give(FusedParameters&) {}
 };
 
-// Of a plan that has been checked.
-const FormEntry& KernelOp::entry(const FusedPlan& plan) {
-  return kEntries[static_cast<size_t>(form_of(plan) - FusedPlan::kForms.data())];
-}
-
-ReductionKernelShape KernelOp::shape(const Problem& p, Rank me) {
-  return {.op = kCallName,
-          .rows = p.total_rows(),
-          .result_rows = p.rows[static_cast<size_t>(me.value)],
-          .n = p.n,
-          .k = p.k,
-          .type = p.dtype,
-          .result_type = p.out_dtype};
-}
+std::span<const FormEntry> KernelOp::entries() { return kEntries; }
 
 std::vector<int32_t> KernelOp::source_slots(const Schedule& s) {
   return {s.map.source_slots, s.map.source_slots + s.width()};

@@ -7,6 +7,7 @@
 #include "ops/gemm_rs/simulation.h"
 #include "planning/planner.h"
 #include "reduction/tiled_planner.h"
+#include "reduction/tiled_simulation.h"
 
 namespace tilewire::gemm_rs {
 
@@ -50,13 +51,7 @@ FusedTables::FusedTables(const Problem& problem, const FusedPlan& plan, const Pl
 
 TimedReport simulate(const Problem& problem, const FusedPlan& plan, const TopologyTables& topology,
                      const PlanContext& context, bool keeps_trace) {
-  // The clusters' rate is the one at which a chunk takes what the planner says.
-  PlanContext clusters = context;
-  const ReductionCut cut = cut_of(problem, plan.choice);
-  const double chunk_s = FusedPlanner(problem, context).chunk_s(plan, cut, problem.k);
-  if (problem.k > 0)
-    clusters.machine.worker_flops = gemm_tile_flops(cut.chunk_rows, cut.chunk_cols, problem.k) / chunk_s;
-  return simulate(problem, plan.choice, topology, clusters, keeps_trace);
+  return simulate(problem, plan.choice, topology, as_simulated<FusedPlanner>(problem, plan, context), keeps_trace);
 }
 
 }  // namespace tilewire::gemm_rs

@@ -47,7 +47,7 @@ Problem Op::make_problem(const Arguments& args, Session& session, CountExchange&
 }
 
 HostOperands Op::make_operands(const Arguments& args, const Problem& problem, Rank me) {
-  const ReductionResult result{.rows = problem.rows[static_cast<size_t>(me.value)],
+  const ReductionResult result{.rows = problem.result_rows(me),
                                .cols = problem.n,
                                .dtype = problem.out_dtype,
                                .rows_are = "the rows that this rank gets"};

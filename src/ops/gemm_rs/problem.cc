@@ -11,7 +11,7 @@ namespace tilewire::gemm_rs {
 
 int64_t Problem::total_rows() const { return sum_of(rows); }
 
-int64_t Problem::result_bytes(Rank of) const { return rows[static_cast<size_t>(of.value)] * n * size_bytes(out_dtype); }
+int64_t Problem::result_bytes(Rank of) const { return result_rows(of) * n * size_bytes(out_dtype); }
 
 void Problem::validate() const {
   check_sizes(kCallName, {.rows = rows, .k = k, .cols = {n}, .element_bytes = size_bytes(DataType::fp32)});

@@ -3,6 +3,7 @@
 
 #include <tilewire/data_type.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -31,6 +32,7 @@ struct Problem {
   DataType out_dtype = DataType::bf16;
 
   int64_t total_rows() const;
+  int64_t result_rows(Rank of) const { return rows[static_cast<size_t>(of.value)]; }
   int64_t result_bytes(Rank of) const;  // of a problem that validate() has passed
 
   // Throws Error(invalid_argument) that names what is wrong. Looks at no other rank.
