@@ -7,7 +7,7 @@ export OP
 CUDA_FLAG = $(if $(TILEWIRE_CUDA),-DTILEWIRE_CUDA=$(TILEWIRE_CUDA))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup configure build python demo test lint bench gpu-test soak asan asan-rdma tsan format clean
+.PHONY: help setup configure build python demo test lint bench gpu-test gpu-soak soak asan asan-rdma tsan format clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 18
@@ -53,6 +53,10 @@ bench: configure ## Run the benchmarks (OP= for one operation), each with the ba
 gpu-test: configure ## Run the tests that need a GPU (OP= for one operation) and keep what they found in docs/results
 	@cmake --build $(DEV) --target gpu_programs --target python_parts
 	@scripts/run_gpu test $(DEV)
+
+gpu-soak: configure ## Run ten thousand calls of all operations on GPU ranks, on one communicator each
+	@cmake --build $(DEV) --target gpu_programs
+	@scripts/run_gpu soak $(DEV)
 
 soak: configure ## Run the long tests, SOAK_MINUTES (10) for each that runs by time
 	@cmake --build $(DEV) --target soak_test

@@ -14,7 +14,8 @@ import pytest
 SCRIPT = Path(__file__).resolve().parent / "run_gpu"
 ROWS = {"rows": [{"bench": "b", "op": "ag_gemm", "shape": "1x1", "ours": 1, "baseline": 2, "ratio": 2.0, "unit": "us"}]}
 TESTS = [f"{name}_gpu_test" for name in ("pipeline", "wait", "gemm", "gated_gemm", "cuda_arena", "ag_gemm")]
-TESTS += ["gpu_ranks_test", "python_gpu test", "python_gpu virtual", "gemm_rs_gpu_test"]
+TESTS += ["gemm_rs_gpu_test", *(f"gpu_ranks_test {part}" for part in ("ag_gemm", "gemm_rs", "all ops"))]
+TESTS += [f"python_gpu {part}" for part in ("test", "virtual", "matmul_reduce_scatter", "matmul_all_reduce")]
 SANITIZED = ["pipeline_gpu_test", "ag_gemm_gpu_test"]
 
 
@@ -131,6 +132,14 @@ def test_a_sanitizer_that_finds_something_fails_the_run(tmp_path: Path) -> None:
         for tool in ("memcheck", "racecheck", "synccheck")
         for name in SANITIZED
     }
+
+
+def test_a_soak_has_rows_and_a_limit_of_its_own(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    assert machine.run("soak").returncode == 0
+    (row,) = machine.rows("soak")
+    assert row["bench"] == "gpu_soak" and row["shape"] == "gpu_ranks_test all ops 10000", row
+    assert row["verdict"] == "passed" and row["baseline"] == 1800, row
 
 
 def test_an_unknown_op_is_told(tmp_path: Path) -> None:

@@ -16,6 +16,11 @@ namespace tilewire {
 constexpr uint16_t kPoisonBits = 0xffff;
 constexpr uint32_t poison_bits(DataType type) { return type == DataType::fp32 ? 0xffffffff : kPoisonBits; }
 
+constexpr bool is_nan_of(uint32_t bits, DataType type) {
+  const uint32_t exponent = type == DataType::fp32 ? 0x7f800000 : type == DataType::bf16 ? 0x7f80 : 0x7c00;
+  return (bits & (type == DataType::fp32 ? 0x7fffffff : 0x7fff)) > exponent;
+}
+
 // Elements of a row, rounded up to 16 bytes.
 constexpr int64_t padded(int64_t elements, DataType type = DataType::bf16) {
   const int64_t step = 16 / size_bytes(type);

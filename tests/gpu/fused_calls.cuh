@@ -44,15 +44,22 @@ template <class Case, class Sizes>
 void test_sizes_of(const Sizes& sizes, const std::string& part, Epoch calls = 6, uint64_t patience_ns = kPatienceNs) {
   for (const auto& size : sizes) {
     if (size.name.find(part) == std::string::npos) continue;
+    const auto begin = std::chrono::steady_clock::now();
     Case data(size, kWrap, patience_ns);
+    const double made_ms = milliseconds(begin);
+    double compared_ms = 0;
     int64_t wrong = 0;
     for (Epoch epoch = kWrap; epoch < kWrap + calls && wrong == 0; ++epoch) {
       data.run(epoch);
+      const auto called = std::chrono::steady_clock::now();
       wrong += data.count_wrong(epoch);
+      compared_ms += milliseconds(called);
     }
     if (wrong != 0) std::printf("  %lld wrong: %s\n", static_cast<long long>(wrong), size.name.c_str());
     expect(wrong == 0, size.name.c_str());
-    std::printf("%-28s %s, %d CTAs a rank\n", size.name.c_str(), data.kernel(0).form().name, data.kernel(0).ctas());
+    std::printf("%-28s %s, %d CTAs a rank; %.0f ms to make, %.0f to call, %.0f to compare\n", size.name.c_str(),
+                data.kernel(0).form().name, data.kernel(0).ctas(), made_ms, milliseconds(begin) - made_ms - compared_ms,
+                compared_ms);
     std::fflush(stdout);
   }
 }

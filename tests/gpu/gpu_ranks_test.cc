@@ -1,8 +1,8 @@
 // GPU ranks as processes of their own on one GPU: sessions, arenas that they map from one another, and calls of the fused
 // kernel, as a program of a user makes them. The ranks share the GPU's SMs under a private MPS daemon; where they are of
 // several nodes, a wire process joins those. Here is what starts them; rank_scenarios.h has what they do.
-//   gpu_ranks_test [PART OF A SCENARIO'S NAME]
-//   tilewire run --virtual 2x2 gpu_ranks_test rank "nodes 2x2, lives"
+//   gpu_ranks_test [PART OF A SCENARIO'S NAME [CALLS OF A MIX]]
+//   tilewire run --virtual 2x2 gpu_ranks_test rank "ag_gemm, nodes 2x2, lives"
 // Without an MPS daemon only one rank alone can be tested. One whose folder is set in the environment is used as it is,
 // and then nobody is killed.
 #include <netinet/in.h>
@@ -19,6 +19,7 @@
 #include "device/wire/wire.cuh"
 #include "gpu_program.cuh"
 #include "mps_daemon.h"
+#include "rank_mix.h"
 #include "rank_scenarios.h"
 #include "rank_tests.h"
 #include "spawned_program.h"
@@ -62,6 +63,13 @@ std::vector<std::string> variables_of(const Scenario& scenario) {
           "TILEWIRE_SECRET=only the ranks of this test", std::string("CUDA_MODULE_LOADING=") + scenario.loading};
 }
 
+// That beside this program, where both were brought from elsewhere, else that of the build.
+std::string wire_program() {
+  const std::filesystem::path beside =
+      std::filesystem::read_symlink("/proc/self/exe").replace_filename("tilewire_wire");
+  return std::filesystem::exists(beside) ? beside.string() : TILEWIRE_WIRE_PROGRAM;
+}
+
 // Another program that holds SMs of the GPU: from its making on until a rank asks for them.
 class Crowd {
  public:
@@ -81,7 +89,7 @@ class Crowd {
   Crowd& operator=(const Crowd&) = delete;
 
   std::string variable() const { return std::string(kReleaseFile) + "=" + file(); }
-  int end() { return program_->wait(std::chrono::seconds(kRankLimitS)); }
+  int end() { return program_->wait(std::chrono::seconds(rank_limit_s())); }
 
  private:
   std::string file() const { return (folder_ / "release").string(); }
@@ -91,7 +99,7 @@ class Crowd {
 };
 
 void run_scenario(const Scenario& scenario, std::vector<std::string> variables) {
-  std::printf("%s, %d ranks\n", scenario.name, scenario.ranks());
+  std::printf("%s, %d ranks\n", scenario.name.c_str(), scenario.ranks());
   std::fflush(stdout);
   const auto begin = Clock::now();
   std::vector<std::string> words{"/proc/self/exe", "rank", scenario.name};
@@ -99,7 +107,7 @@ void run_scenario(const Scenario& scenario, std::vector<std::string> variables) 
   for (const std::string& v : variables_of(scenario)) variables.push_back(v);
   std::optional<WireProcess> wire;
   if (scenario.has_wire()) {
-    wire.emplace(TILEWIRE_WIRE_PROGRAM, variables);
+    wire.emplace(wire_program(), variables);
     variables.push_back(wire->variable());
     variables.push_back(std::string(kWirePid) + "=" + std::to_string(wire->pid()));
   }
@@ -114,9 +122,9 @@ void run_scenario(const Scenario& scenario, std::vector<std::string> variables) 
   }
   for (int32_t r = 0; r < scenario.ranks(); ++r) {
     const bool is_killed = scenario.kills_last_rank && r + 1 == scenario.ranks();
-    const int end = ranks[static_cast<size_t>(r)].wait(std::chrono::seconds(kRankLimitS + 5));
+    const int end = ranks[static_cast<size_t>(r)].wait(std::chrono::seconds(rank_limit_s() + 5));
     expect(end == (is_killed ? -SIGKILL : 0),
-           std::string(scenario.name) + ": rank " + std::to_string(r) + " ended with " + std::to_string(end));
+           scenario.name + ": rank " + std::to_string(r) + " ended with " + std::to_string(end));
   }
   if (crowd) expect(crowd->end() == 0, "who holds SMs gives them back");
   if (wire) {
@@ -134,15 +142,21 @@ int run_all(const std::string& part) {
   const std::string control = has_own_mps ? "" : find_mps_control();
   std::printf("MPS: %s\n", has_own_mps ? "that of the environment" : control.empty() ? "none" : control.c_str());
   std::unique_ptr<MpsDaemon> daemon;
+  int run = 0;
   for (const Scenario& scenario : scenarios()) {
-    if (std::string(scenario.name).find(part) == std::string::npos) continue;
+    if (scenario.name.find(part) == std::string::npos) continue;
     if (scenario.kills() && has_own_mps) continue;
     if (scenario.ranks() > 1 && scenario.has_mps && !has_own_mps && control.empty()) continue;
     if (!scenario.has_mps && has_own_mps) continue;
     if (scenario.kills() || !scenario.has_mps)
       daemon.reset();  // what a kill does to a daemon's other clients stays with this one
     if (!daemon && scenario.has_mps && !control.empty()) daemon = std::make_unique<MpsDaemon>(control);
+    ++run;
     run_scenario(scenario, daemon ? daemon->environment() : std::vector<std::string>());
+  }
+  if (run == 0) {
+    std::printf("no scenario was run\n");
+    return kSkipped;
   }
   return verdict_of_claims();
 }
@@ -160,6 +174,7 @@ int main(int count, char** words) {
       }
       return 2;
     }
+    if (args.size() >= 2) setenv(tilewire::kMixedCalls, args[1].c_str(), 1);  // ranks get it, too
     return tilewire::run_all(args.empty() ? "" : args[0]);
   });
 }

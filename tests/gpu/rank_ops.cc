@@ -3,19 +3,29 @@
 namespace tilewire {
 namespace {
 
-std::vector<int64_t> uneven_rows(int32_t ranks) {
-  std::vector<int64_t> rows;
-  rows.reserve(static_cast<size_t>(ranks));
-  for (int32_t r = 0; r < ranks; ++r)
-    rows.push_back(std::vector<int64_t>{300, 0, 217, 130}[static_cast<size_t>(r % 4)]);
-  return rows;
+std::vector<int64_t> even_rows(int32_t ranks, int64_t rows) {
+  return std::vector<int64_t>(static_cast<size_t>(ranks), rows);
 }
+
+// `of_four` over and over again.
+std::vector<int64_t> in_turn(int32_t ranks, const std::vector<int64_t>& of_four) {
+  std::vector<int64_t> numbers;
+  numbers.reserve(static_cast<size_t>(ranks));
+  for (int32_t r = 0; r < ranks; ++r) numbers.push_back(of_four[static_cast<size_t>(r % 4)]);
+  return numbers;
+}
+
+std::vector<int64_t> uneven_rows(int32_t ranks) { return in_turn(ranks, {300, 0, 217, 130}); }
+
+constexpr int64_t kEvenRows = 192;  // of each rank, in shapes()[0]
+
+int32_t peers_of(const Topology& t, Rank me) { return t.ranks_on(t.node(me)) - 1; }
 
 }  // namespace
 
 std::vector<RankShape> AgGemmRankOp::shapes(int32_t ranks) {
-  const auto even = [ranks](int64_t rows) { return std::vector<int64_t>(static_cast<size_t>(ranks), rows); };
-  return {{.name = "even", .rows = even(192), .k = 256, .cols = {320}},
+  const auto even = [ranks](int64_t rows) { return even_rows(ranks, rows); };
+  return {{.name = "even", .rows = even(kEvenRows), .k = 256, .cols = {320}},
           {.name = "uneven, ragged, bias", .rows = uneven_rows(ranks), .k = 136, .cols = {333}, .has_bias = true},
           {.name = "two weights, fp16, [K, N]",
            .rows = even(64),
@@ -48,15 +58,97 @@ std::vector<RankShape> AgGemmRankOp::shapes(int32_t ranks) {
           {.name = "arenas grow", .rows = even(700), .k = 1024, .cols = {128}}};
 }
 
+RankShape AgGemmRankOp::new_shape(int32_t ranks) {
+  return {.name = "", .rows = even_rows(ranks, 8), .k = 64, .cols = {24}};
+}
+
 // Own rows go to each receiver once, and so does what is forwarded.
-void AgGemmRankOp::expect_moved(const CallReport& report, const Topology& t, Rank me, const RankShape& shape) {
-  const int64_t shard = shape.rows[static_cast<size_t>(me.value)] * shape.k * size_bytes(shape.type);
-  const int64_t peers = t.ranks_on(t.node(me)) - 1;
+void AgGemmRankOp::expect_moved(const CallReport& report, const Topology& t, Rank me) {
+  const int64_t shard = kEvenRows * shapes(t.ranks)[0].k * size_bytes(DataType::bf16);
   int64_t entered = 0;  // of other nodes' ranks, here
   for (int32_t r = 0; r < t.ranks; ++r) entered += !t.same_node(Rank{r}, me) && t.entry_rank(Rank{r}, me) == me ? 1 : 0;
-  expect(report.node_bytes == peers * (1 + entered) * shard, "rows go once to each rank of the node");
+  expect(report.node_bytes == peers_of(t, me) * (1 + entered) * shard, "rows go once to each rank of the node");
   expect(report.network_bytes == (t.nodes - 1) * shard, "and once to each other node");
   expect(report.copy_bytes <= shard, "and not twice into the own memory");
+}
+
+std::set<std::string> AgGemmRankOp::roles(const Topology& t, Rank me) {
+  std::set<std::string> roles{"compute"};
+  if (peers_of(t, me) > 0) roles.insert("push");
+  if (t.nodes > 1) roles.insert("send");
+  for (int32_t r = 0; r < t.ranks; ++r) {
+    if (peers_of(t, me) > 0 && !t.same_node(Rank{r}, me) && t.entry_rank(Rank{r}, me) == me) roles.insert("forward");
+  }
+  return roles;
+}
+
+std::vector<ReductionSize> ReductionRankOp::shapes(int32_t ranks) {
+  const auto even = [ranks](int64_t rows) { return even_rows(ranks, rows); };
+  constexpr DataType kFp16 = DataType::fp16, kFp32 = DataType::fp32;
+  std::vector<ReductionSize> all{
+      {.name = "even", .rows = even(kEvenRows), .k = {256}, .n = 320},
+      {.name = "uneven, ragged, bias and residual",
+       .rows = uneven_rows(ranks),
+       .k = {136},
+       .n = 333,
+       .has_bias = true,
+       .has_residual = true},
+      {.name = "depths of their own, fp16, [K, N]",
+       .rows = even(64),
+       .k = in_turn(ranks, {72, 0, 136, 8}),
+       .n = 96,
+       .type = kFp16,
+       .wire = kFp16,
+       .out = kFp16,
+       .is_b_n_major = true},
+      {.name = "no rows", .rows = even(0), .k = {64}, .n = 64},
+      {.name = "one row in all", .rows = in_turn(ranks, {1, 0, 0, 0}), .k = {8}, .n = 8},
+      {.name = "fp32 results over fp32", .rows = even(65), .k = {136}, .n = 333, .wire = kFp32, .out = kFp32},
+      {.name = "K of 0, bias", .rows = uneven_rows(ranks), .k = {0}, .n = 24, .has_bias = true},
+      {.name = "arenas grow", .rows = even(700), .k = {1024}, .n = 512}};
+  return all;
+}
+
+ReductionSize ReductionRankOp::new_shape(int32_t ranks) {
+  return {.name = "", .rows = even_rows(ranks, 8), .k = {64}, .n = 24};
+}
+
+// A product of each row goes to who takes it, and a sum of each of the rail's to its owner.
+void GemmRsRankOp::expect_moved(const CallReport& report, const Topology& t, Rank me) {
+  const int64_t shard = kEvenRows * shapes(t.ranks)[0].n * size_bytes(DataType::bf16);
+  int64_t taken = 0, sent = 0;  // owners
+  for (int32_t r = 0; r < t.ranks; ++r) {
+    const bool is_mine = t.rail_partner(Rank{r}, t.node(me)) == me;
+    taken += is_mine ? 1 : 0;
+    sent += is_mine && !t.same_node(Rank{r}, me) ? 1 : 0;
+  }
+  expect(report.node_bytes == (t.ranks - taken) * shard, "products go once to who takes them");
+  expect(report.network_bytes == sent * shard, "and the sums of the rail once to their owners");
+  expect(report.copy_bytes == (taken + sent) * shard, "and what is taken here stays here");
+}
+
+std::set<std::string> GemmRsRankOp::roles(const Topology& t, Rank me) {
+  std::set<std::string> roles{"compute", "finish"};
+  for (int32_t r = 0; r < t.ranks; ++r) {
+    if (!t.same_node(Rank{r}, me) && t.rail_partner(Rank{r}, t.node(me)) == me) roles.insert({"reduce", "send"});
+  }
+  return roles;
+}
+
+// How much depends on the form; that it is the report of CPU ranks is tested there.
+void GemmArRankOp::expect_moved(const CallReport& report, const Topology& t, Rank me) {
+  const int64_t whole = t.ranks * kEvenRows * shapes(t.ranks)[0].n * size_bytes(DataType::bf16);
+  const bool has_peers = peers_of(t, me) > 0;
+  expect((report.node_bytes > 0) == has_peers, "products and results go to ranks of the node, where there are any");
+  expect((report.network_bytes > 0) == (t.nodes > 1), "and sums and results to other nodes");
+  expect(report.copy_bytes > 0 && report.network_bytes <= 2 * (t.nodes - 1) * whole, "and not twice");
+}
+
+// Of either form; which one it is the plan says.
+std::set<std::string> GemmArRankOp::roles(const Topology& t, Rank) {
+  std::set<std::string> roles{"compute", "finish"};
+  if (t.nodes > 1) roles.insert("send");
+  return roles;
 }
 
 }  // namespace tilewire

@@ -1,4 +1,4 @@
-// What the rank side of gpu_ranks_test is made of: a communicator with calls of AllGather+GEMM, as a program of a user
+// What the rank side of gpu_ranks_test is made of: a communicator with calls of all operations, as a program of a user
 // has it, and claims about how it ends.
 #pragma once
 

@@ -8,13 +8,13 @@
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <utility>
 
+#include "rank_mix.h"
 #include "rank_tests.h"
 
 namespace tilewire {
 namespace {
-
-using Ag = RankTests<AgGemmRankOp>;
 
 constexpr int32_t kHeldSms = 8;  // by another program
 constexpr uint64_t kHoldLimitNs = 60'000'000'000;
@@ -54,42 +54,81 @@ void expect_flat(const std::vector<size_t>& used_mib) {
   expect(*std::max_element(early, used_mib.end()) <= *early, "lives leave no memory of the GPU in use");
 }
 
+// Those of the operation that has most of them, with all that is about sessions rather than an operation.
+std::vector<Scenario> scenarios_of_sessions() {
+  using Ag = RankTests<AgGemmRankOp>;
+  std::vector<Scenario> all{
+      {.name = "lives of 2", .lives = {Ag::life, Ag::next_life}},
+      {.name = "lives of 2, eager", .lives = {Ag::life}, .loading = "EAGER"},
+      {.name = "lives of 4", .lives = {Ag::life, Ag::next_life}, .nodes = {4}},
+      {.name = "lives of 1", .lives = {Ag::life}, .nodes = {1}},
+      {.name = "many lives of 1",
+       .lives = std::vector<std::function<void(Joined&)>>(12, Ag::next_life),
+       .nodes = {1},
+       .is_flat = true},
+      {.name = "mismatch", .lives = {Ag::mismatch, Ag::next_life}, .nodes = {3}},
+      {.name = "refused", .lives = {Ag::refused, Ag::next_life}, .nodes = {3}},
+      {.name = "absent", .lives = {Ag::next_life, Ag::absent}, .nodes = {3}, .last_deadline_s = 0.05},
+      {.name = "nodes 2x2, lives", .lives = {Ag::life, Ag::next_life}, .nodes = {2, 2}},
+      {.name = "nodes 2x2, srd", .lives = {Ag::life}, .nodes = {2, 2}, .personality = "srd"},
+      {.name = "nodes 3+1, lives", .lives = {Ag::life, Ag::next_life}, .nodes = {3, 1}},
+      {.name = "nodes 1+2, lives", .lives = {Ag::life, Ag::next_life}, .nodes = {1, 2}},
+      {.name = "nodes 2x2, mismatch", .lives = {Ag::mismatch, Ag::next_life}, .nodes = {2, 2}},
+      {.name = "nodes 2x2, orders", .lives = {Ag::orders, Ag::next_life}, .nodes = {2, 2}},
+      {.name = "nodes 2x2, refused", .lives = {Ag::refused, Ag::next_life}, .nodes = {2, 2}},
+      {.name = "nodes 1+2, absent", .lives = {Ag::next_life, Ag::absent}, .nodes = {1, 2}, .last_deadline_s = 0.05},
+      {.name = "nodes 2x2, crowded",
+       .lives = {Ag::next_life, Ag::next_life},
+       .nodes = {2, 2},
+       .refusal = "came: rank 0",
+       .is_crowded = true},
+      {.name = "without MPS", .lives = {Ag::next_life}, .refusal = "without MPS", .has_mps = false},
+      {.name = "killed", .lives = {Ag::killed}, .nodes = {3}, .kills_last_rank = true},
+      {.name = "nodes 1+2, killed", .lives = {Ag::killed}, .nodes = {1, 2}, .kills_last_rank = true},
+      {.name = "nodes 1+2, wire killed", .lives = {Ag::wire_killed}, .nodes = {1, 2}, .kills_wire = true}};
+  for (Scenario& scenario : all) scenario.name = "ag_gemm, " + scenario.name;
+  return all;
+}
+
+// What is about an operation alone.
+template <class Op>
+void add_scenarios(const std::string& op, std::vector<Scenario>& all) {
+  using Tests = RankTests<Op>;
+  const std::vector<Scenario> own{
+      {.name = "lives of 1", .lives = {Tests::life}, .nodes = {1}},
+      {.name = "lives of 4", .lives = {Tests::life, Tests::next_life}, .nodes = {4}},
+      {.name = "nodes 2x2, lives", .lives = {Tests::life, Tests::next_life}, .nodes = {2, 2}},
+      {.name = "nodes 2x2, srd", .lives = {Tests::life}, .nodes = {2, 2}, .personality = "srd"},
+      {.name = "nodes 3+1, lives", .lives = {Tests::life}, .nodes = {3, 1}},
+      {.name = "nodes 2x2, mismatch", .lives = {Tests::mismatch, Tests::next_life}, .nodes = {2, 2}},
+      {.name = "refused", .lives = {Tests::refused, Tests::next_life}, .nodes = {3}},
+      {.name = "nodes 1+2, absent",
+       .lives = {Tests::next_life, Tests::absent},
+       .nodes = {1, 2},
+       .last_deadline_s = 0.05},
+      {.name = "nodes 1+2, killed", .lives = {Tests::killed}, .nodes = {1, 2}, .kills_last_rank = true}};
+  for (Scenario scenario : own) {
+    scenario.name = op + ", " + scenario.name;
+    all.push_back(std::move(scenario));
+  }
+}
+
 }  // namespace
 
+unsigned rank_limit_s() { return 80 + static_cast<unsigned>(mixed_calls() / 25); }
+
 std::vector<Scenario> scenarios() {
-  return {{.name = "lives of 2", .lives = {Ag::life, Ag::next_life}},
-          {.name = "lives of 2, eager", .lives = {Ag::life}, .loading = "EAGER"},
-          {.name = "lives of 4", .lives = {Ag::life, Ag::next_life}, .nodes = {4}},
-          {.name = "lives of 1", .lives = {Ag::life}, .nodes = {1}},
-          {.name = "many lives of 1",
-           .lives = std::vector<std::function<void(Joined&)>>(12, Ag::next_life),
-           .nodes = {1},
-           .is_flat = true},
-          {.name = "mismatch", .lives = {Ag::mismatch, Ag::next_life}, .nodes = {3}},
-          {.name = "refused", .lives = {Ag::refused, Ag::next_life}, .nodes = {3}},
-          {.name = "absent", .lives = {Ag::next_life, Ag::absent}, .nodes = {3}, .last_deadline_s = 0.05},
-          {.name = "nodes 2x2, lives", .lives = {Ag::life, Ag::next_life}, .nodes = {2, 2}},
-          {.name = "nodes 2x2, srd", .lives = {Ag::life}, .nodes = {2, 2}, .personality = "srd"},
-          {.name = "nodes 3+1, lives", .lives = {Ag::life, Ag::next_life}, .nodes = {3, 1}},
-          {.name = "nodes 1+2, lives", .lives = {Ag::life, Ag::next_life}, .nodes = {1, 2}},
-          {.name = "nodes 2x2, mismatch", .lives = {Ag::mismatch, Ag::next_life}, .nodes = {2, 2}},
-          {.name = "nodes 2x2, orders", .lives = {Ag::orders, Ag::next_life}, .nodes = {2, 2}},
-          {.name = "nodes 2x2, refused", .lives = {Ag::refused, Ag::next_life}, .nodes = {2, 2}},
-          {.name = "nodes 1+2, absent", .lives = {Ag::next_life, Ag::absent}, .nodes = {1, 2}, .last_deadline_s = 0.05},
-          {.name = "nodes 2x2, crowded",
-           .lives = {Ag::next_life, Ag::next_life},
-           .nodes = {2, 2},
-           .refusal = "came: rank 0",
-           .is_crowded = true},
-          {.name = "without MPS", .lives = {Ag::next_life}, .refusal = "without MPS", .has_mps = false},
-          {.name = "killed", .lives = {Ag::killed}, .nodes = {3}, .kills_last_rank = true},
-          {.name = "nodes 1+2, killed", .lives = {Ag::killed}, .nodes = {1, 2}, .kills_last_rank = true},
-          {.name = "nodes 1+2, wire killed", .lives = {Ag::wire_killed}, .nodes = {1, 2}, .kills_wire = true}};
+  std::vector<Scenario> all = scenarios_of_sessions();
+  add_scenarios<GemmRsRankOp>("gemm_rs", all);
+  add_scenarios<GemmArRankOp>("gemm_ar", all);
+  all.push_back({.name = "all ops, 4", .lives = {mix_calls}, .nodes = {4}});
+  all.push_back({.name = "all ops, nodes 2x2", .lives = {mix_calls}, .nodes = {2, 2}});
+  return all;
 }
 
 // By a roll-call to which one CTA does not come until the file is there.
 int hold_sms() {
-  alarm(kRankLimitS);
+  alarm(rank_limit_s());
   check_cuda(cudaSetDevice(0), "choosing the GPU");
   DeviceBuffer<RollCallPage> page(1);
   page.fill_bytes(0);
@@ -110,7 +149,7 @@ int hold_sms() {
 }
 
 int run_rank(const Scenario& scenario, const std::vector<std::string>& ports) {
-  alarm(kRankLimitS);
+  alarm(rank_limit_s());
   check_cuda(cudaSetDevice(0), "choosing the GPU");
   std::vector<size_t> used_mib;
   for (size_t life = 0; life < scenario.lives.size(); ++life) {

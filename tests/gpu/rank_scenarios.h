@@ -11,10 +11,10 @@ namespace tilewire {
 
 class Joined;  // rank_program.h
 
-constexpr unsigned kRankLimitS = 80;
+unsigned rank_limit_s();  // of a rank's whole life, in which it may have many calls to make
 
 struct Scenario {
-  const char* name;
+  std::string name;                                 // its operation first
   std::vector<std::function<void(Joined&)>> lives;  // a communicator each, one after the other
   std::vector<int32_t> nodes = {2};                 // ranks of each
   double last_deadline_s = 20;                      // of the last life

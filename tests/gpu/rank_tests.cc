@@ -9,14 +9,16 @@ namespace tilewire {
 namespace {
 
 constexpr int kUnwritten = 0x11;  // no NaN
+constexpr const char* kMisalignedText = "a is misaligned";
 
 template <class Op>
 struct Tests {
   using Case = typename Op::Case;
+  using Shape = typename Op::Shape;
 
   static void test_shapes(Joined& joined) {
     const Stream stream;
-    for (const RankShape& shape : Op::shapes(joined.ranks())) {
+    for (const Shape& shape : Op::shapes(joined.ranks())) {
       Case data(shape, joined.me());
       for (int64_t salt = 1; salt <= 3; ++salt) {
         call_once(joined, data, stream, salt);
@@ -75,9 +77,7 @@ struct Tests {
     cudaGraphExecDestroy(replay);
     cudaGraphDestroy(graph);
 
-    const Case fresh(
-        {.name = "", .rows = std::vector<int64_t>(static_cast<size_t>(joined.ranks()), 8), .k = 64, .cols = {24}},
-        joined.me());
+    const Case fresh(Op::new_shape(joined.ranks()), joined.me());
     check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture");
     const auto error = error_of([&] { joined.call(fresh, stream); });
     cudaStreamEndCapture(stream, &graph);
@@ -89,10 +89,10 @@ struct Tests {
 
   static void expect_own_refusal(Joined& joined, const Case& data, const Stream& stream) {
     auto arguments = data.arguments();
-    Op::misalign(arguments);
+    arguments.a.data = static_cast<std::byte*>(arguments.a.data) + 2;  // each rank refuses it by itself
     const auto error = error_of([&] { joined.call<typename Case::Device>(arguments, stream); });
     expect(error && error->kind() == ErrorKind::invalid_argument &&
-               std::string(error->what()).find(Op::kMisalignedText) != std::string::npos,
+               std::string(error->what()).find(kMisalignedText) != std::string::npos,
            "a misaligned operand is refused by name");
   }
 
@@ -104,15 +104,13 @@ struct Tests {
     expect(data.count_wrong() == 0, "a call behind one that all refused");
   }
 
-  // What a call reports to have moved: its own rows to each receiver once, and what it forwards.
   static void test_report(Joined& joined) {
     const Stream stream;
-    const RankShape shape = Op::shapes(joined.ranks())[0];
-    Case data(shape, joined.me());
+    Case data(Op::shapes(joined.ranks())[0], joined.me());
     call_once(joined, data, stream, 1);
     const CallReport report = joined.call(data, stream);
     stream.finish();
-    Op::expect_moved(report, joined.session().topology(), Rank{joined.me()}, shape);
+    Op::expect_moved(report, joined.session().topology(), Rank{joined.me()});
     expect(report.plan_json.find("\"tile_rows\"") != std::string::npos, "the report has the plan");
   }
 
@@ -135,11 +133,10 @@ struct Tests {
       is_within = is_within && e.t_wait_ns >= 0 && e.t_begin_ns <= e.t_end_ns &&
                   e.t_begin_ns - e.t_wait_ns > begin_ns - kClockErrorNs && e.t_end_ns < end_ns + kClockErrorNs;
     }
-    const Topology t = joined.session().topology();
-    const bool has_peers = t.ranks_on(t.node(Rank{joined.me()})) > 1;
-    expect(roles.count("compute") == 1, "the timeline has tiles");
-    expect(!has_peers || roles.count("push") == 1, "it has chunks for peers");
-    expect((t.nodes > 1) == (roles.count("send") == 1), "it has chunks for other nodes");
+    for (const std::string& role : Op::roles(joined.session().topology(), Rank{joined.me()})) {
+      expect(roles.count(role) == 1, "the timeline has the works of " + role);
+    }
+    expect(joined.session().topology().nodes > 1 || roles.count("send") == 0, "it has chunks for other nodes, if any");
     expect(is_within, "its events lie where the host saw the call");
     expect(record.dropped == 0, "all of them had room");
     joined.session().stop_trace();
@@ -208,9 +205,9 @@ struct Tests {
     } else {
       joined.call(data, stream);
       stream.finish();
-      expect(data.is_nan_in_rows_of(1), "results whose rows never came are NaN");
+      expect(data.is_nan_without(1), "results that lack what never came are NaN");
     }
-    expect_end(joined, ErrorKind::refused, {Op::kMisalignedText, "rank 1 refused"}, begin);
+    expect_end(joined, ErrorKind::refused, {kMisalignedText, "rank 1 refused"}, begin);
   }
 
   // The deadline of this scenario is short; what the first call does has been done in another communicator.
@@ -225,7 +222,7 @@ struct Tests {
     if (joined.me() != 0) {
       joined.call(data, stream);
       stream.finish();
-      expect(data.is_nan_in_rows_of(0), "results whose rows never came are NaN");
+      expect(data.is_nan_without(0), "results that lack what never came are NaN");
       expect(ms_since(begin) < 5000, "a rank that never calls ends the call at its deadline");
     }
     expect_end(joined, ErrorKind::deadline, {"waited 0.05 s", Op::Device::Op::kName, "role ", "CTA "}, begin);
@@ -316,5 +313,7 @@ void RankTests<Op>::wire_killed(Joined& joined) {
 }
 
 template struct RankTests<AgGemmRankOp>;
+template struct RankTests<GemmRsRankOp>;
+template struct RankTests<GemmArRankOp>;
 
 }  // namespace tilewire

@@ -22,5 +22,7 @@ struct RankTests {
 };
 
 extern template struct RankTests<AgGemmRankOp>;
+extern template struct RankTests<GemmRsRankOp>;
+extern template struct RankTests<GemmArRankOp>;
 
 }  // namespace tilewire

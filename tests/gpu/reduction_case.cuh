@@ -9,59 +9,20 @@
 //   is_result(flags, word)                        whether the word says that a finished chunk has come
 #pragma once
 
-#include "coded_values.h"
 #include "fused_calls.cuh"
 #include "fused_inputs.cuh"
+#include "reduction_values.h"
+#include "result_buffer.cuh"
 #include "virtual_cluster.cuh"
 
 #include "device/tile/tile_form.h"
-#include "testing/reduction_reference.h"
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
+#include <memory>
 #include <string>
-#include <thread>
 
 namespace tilewire {
-
-struct ReductionSize {
-  std::string name;
-  std::vector<int64_t> rows;  // of the result on each rank, or of the whole one in so many parts
-  std::vector<int64_t> k;     // of each rank; one number: of all
-  int64_t n = 0;
-  DataType type = DataType::bf16;
-  DataType wire = DataType::bf16;
-  DataType out = DataType::bf16;
-  bool is_b_n_major = false;
-  bool has_bias = false;
-  bool has_residual = false;
-  int64_t out_padding = 8;                 // elements by which rows of the result are longer than 16 bytes ask for
-  int64_t chunk_rows = 0, chunk_cols = 0;  // 0: the plan chooses
-  int64_t window = -1;                     // below 0: likewise
-  int32_t ctas = 24;                       // of each rank
-  int64_t tile_rows = 0, tile_cols = 0;
-  int32_t reduce_workers = 0;
-  bool is_fused = true;
-  bool is_one_shot = false;
-  std::vector<int32_t> widths = {};  // ranks of each node; empty: all on one
-  Personality personality = Personality::rc;
-};
-
-inline int64_t rows_before(const ReductionSize& size, int32_t r) {
-  int64_t begin = 0;
-  for (int32_t before = 0; before < r; ++before) begin += size.rows[static_cast<size_t>(before)];
-  return begin;
-}
-inline int64_t depth_of(const ReductionSize& size, int32_t r) {
-  return size.k.size() == 1 ? size.k[0] : size.k[static_cast<size_t>(r)];
-}
-
-// What rank `rank` has as a: as if its rows lay behind those of the others.
-constexpr int64_t kRowsOfRank = 1000;
-constexpr float coded_factor(int32_t rank, int64_t row, int64_t i, int64_t salt) {
-  return coded_a(kRowsOfRank * rank + row, i, salt);
-}
 
 template <class OpOfCase>
 class ReductionCase {
@@ -71,7 +32,7 @@ class ReductionCase {
   using Parameters = typename Op::Parameters;
 
   ReductionCase(const ReductionSize& size, Epoch first, uint64_t timeout_ns)
-      : size_(size), cluster_(cluster_size(size, first)) {
+      : size_(size), reference_(std::make_unique<ReductionReference>(size)), cluster_(cluster_size(size, first)) {
     for (int32_t r = 0; r < ranks(); ++r) add_rank(r, timeout_ns);
   }
 
@@ -144,35 +105,14 @@ class ReductionCase {
     return wrong;
   }
 
-  // As the reference rounds, in the bits of the output's type, [own rows, n].
+  // In the bits of the output's type, [own rows, n].
   std::vector<uint32_t> expected(int32_t r) const {
-    const int64_t rows = own_rows(r), n = size_.n;
-    std::vector<uint32_t> y(static_cast<size_t>(rows * n));
-    constexpr int64_t kParts = 16;
-    std::vector<std::thread> threads;
-    for (int64_t part = 0; part < kParts; ++part) {
-      threads.emplace_back([&, begin = rows * part / kParts, end = rows * (part + 1) / kParts] {
-        for (int64_t row = begin; row < end; ++row) expect_row(r, row, y.data() + row * n);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    return y;
+    return reference_->expected(salt_, Op::first_row(size_, r), own_rows(r), Op::bias_of(r));
   }
   // The bits of [own rows + guard, pitch].
-  std::vector<uint32_t> out(int32_t r) const {
-    const std::vector<uint8_t> bytes = ranks_[static_cast<size_t>(r)]->out.to_host();
-    const auto size = static_cast<size_t>(size_bytes(size_.out));
-    std::vector<uint32_t> y(bytes.size() / size);
-    for (size_t i = 0; i < y.size(); ++i) memcpy(&y[i], &bytes[i * size], size);
-    return y;
-  }
+  std::vector<uint32_t> out(int32_t r) const { return ranks_[static_cast<size_t>(r)]->out.to_host(); }
   int64_t out_pitch() const { return padded(size_.n) + size_.out_padding; }
-  uint32_t poison() const { return size_.out == DataType::fp32 ? 0xffffffff : kPoisonBits; }
-  bool is_nan(uint32_t bits) const {
-    const uint32_t exponent = size_.out == DataType::fp32 ? 0x7f800000 : size_.out == DataType::bf16 ? 0x7f80 : 0x7c00;
-    const uint32_t magnitude = bits & (size_.out == DataType::fp32 ? 0x7fffffff : 0x7fff);
-    return magnitude > exponent;
-  }
+  bool is_nan(uint32_t bits) const { return is_nan_of(bits, size_.out); }
 
  private:
   static constexpr int64_t kGuardRows = 3;
@@ -180,15 +120,11 @@ class ReductionCase {
   struct PerRank {
     typename Op::Kernel kernel;
     DeviceBuffer<uint16_t> a, b;
-    DeviceBuffer<uint8_t> out;
+    ResultBuffer out;
     DeviceBuffer<float> bias, residual;
     Operands operands;
   };
 
-  static std::vector<int32_t> widths_of(const ReductionSize& size) {
-    if (!size.widths.empty()) return size.widths;
-    return {static_cast<int32_t>(size.rows.size())};
-  }
   static typename Op::Plan plan_of(const ReductionSize& size, int32_t r, PlanContext context) {
     context.workers = size.ctas;
     typename Op::Plan plan = make_plan<typename Op::Plan>(Op::problem(size, r), context).choice;
@@ -225,8 +161,6 @@ class ReductionCase {
   static void upload(const DeviceBuffer<T>& to, const std::vector<T>& from) {
     check_cuda(cudaMemcpy(to.data(), from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "uploading");
   }
-  static float residual_at(int64_t row, int64_t c) { return static_cast<float>((row * 3 + c * 5) % 17 - 8) / 4; }
-
   void add_rank(int32_t r, uint64_t timeout_ns) {
     cluster_.use(r);
     const PlanContext context = cluster_.context(r);
@@ -238,7 +172,7 @@ class ReductionCase {
                                     cluster_.rank(r, timeout_ns), size_.is_b_n_major),
                 DeviceBuffer<uint16_t>(count(total_rows() * padded(k))),
                 DeviceBuffer<uint16_t>(count(b_rows * pitch)),
-                DeviceBuffer<uint8_t>((rows + kGuardRows) * out_pitch() * size_bytes(size_.out)),
+                ResultBuffer(rows + kGuardRows, out_pitch(), size_.out),
                 DeviceBuffer<float>(count(n)),
                 DeviceBuffer<float>(count(rows * n)),
                 {}}));
@@ -269,34 +203,10 @@ class ReductionCase {
     const int64_t rows = own_rows(r);
     std::vector<float> residual(static_cast<size_t>(rows * size_.n));
     for (int64_t row = 0; row < rows; ++row) {
-      for (int64_t c = 0; c < size_.n; ++c) residual[static_cast<size_t>(c * rows + row)] = residual_at(row, c);
+      for (int64_t c = 0; c < size_.n; ++c) residual[static_cast<size_t>(c * rows + row)] = coded_residual(row, c);
     }
     upload(rank.residual, residual);
     rank.operands.residual = MatrixView{rank.residual.data(), rows, size_.n, 1, rows, DataType::fp32};
-  }
-
-  void expect_row(int32_t r, int64_t row, uint32_t* y) const {
-    std::vector<double> partials(static_cast<size_t>(ranks()));
-    std::vector<std::vector<double>> sums;
-    for (int32_t s = 0; s < ranks(); ++s) {
-      std::vector<double> sum(static_cast<size_t>(size_.n));
-      for (int64_t i = 0; i < depth(s); ++i) {
-        const double a = coded_factor(s, Op::first_row(size_, r) + row, i, salt_);
-        for (int64_t c = 0; c < size_.n; ++c) sum[static_cast<size_t>(c)] += a * coded_b(s, 0, i, c);
-      }
-      sums.push_back(std::move(sum));
-    }
-    for (int64_t c = 0; c < size_.n; ++c) {
-      for (size_t s = 0; s < sums.size(); ++s) partials[s] = sums[s][static_cast<size_t>(c)];
-      auto value = static_cast<float>(reduced(widths_of(size_), partials, wire_types(size_.wire)));
-      if (size_.has_bias) value += static_cast<float>(coded_bias(Op::bias_of(r), 0, c));
-      if (size_.has_residual) value += residual_at(row, c);
-      if (size_.out == DataType::fp32) {
-        memcpy(y + c, &value, sizeof(value));
-      } else {
-        y[c] = bits_of(value, size_.out);
-      }
-    }
   }
 
   int64_t count_wrong_out(int32_t r) const {
@@ -306,7 +216,7 @@ class ReductionCase {
       for (int64_t c = 0; c < out_pitch(); ++c) {
         const uint32_t got = seen[static_cast<size_t>(row * out_pitch() + c)];
         const bool is_result = row < own_rows(r) && c < size_.n;
-        const uint32_t expected = is_result ? right[static_cast<size_t>(row * size_.n + c)] : poison();
+        const uint32_t expected = is_result ? right[static_cast<size_t>(row * size_.n + c)] : poison_bits(size_.out);
         if (got != expected && wrong++ < 3) {
           std::printf("  rank %d out [%lld, %lld] is %08x, not %08x\n", r, static_cast<long long>(row),
                       static_cast<long long>(c), got, expected);
@@ -317,6 +227,7 @@ class ReductionCase {
   }
 
   ReductionSize size_;
+  std::unique_ptr<ReductionReference> reference_;
   VirtualCluster cluster_;
   std::vector<std::unique_ptr<PerRank>> ranks_;
   int64_t salt_ = 0;

@@ -25,13 +25,21 @@ class ResultBuffer {
   void fill_bytes(int value) { bytes_.fill_bytes(value); }
   std::vector<uint32_t> to_host() const {
     const std::vector<std::byte> host = bytes_.to_host();
-    const auto width = static_cast<size_t>(size_bytes(type_));
-    std::vector<uint32_t> bits(host.size() / width, 0);
-    for (size_t i = 0; i < bits.size(); ++i) std::memcpy(&bits[i], &host[i * width], width);
-    return bits;
+    return type_ == DataType::fp32 ? bits_in<uint32_t>(host) : bits_in<uint16_t>(host);
   }
 
  private:
+  template <class Element>
+  static std::vector<uint32_t> bits_in(const std::vector<std::byte>& host) {
+    std::vector<uint32_t> bits(host.size() / sizeof(Element));
+    for (size_t i = 0; i < bits.size(); ++i) {
+      Element element;
+      std::memcpy(&element, &host[i * sizeof(Element)], sizeof(Element));
+      bits[i] = element;
+    }
+    return bits;
+  }
+
   DataType type_;
   int64_t pitch_;
   DeviceBuffer<std::byte> bytes_;

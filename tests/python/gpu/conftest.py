@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gpu_places import MOST_RANKS, SHARED_RUNS, program_environment, rank_environment, why_not
+from gpu_places import MOST_RANKS, SHARED_RUNS, launch_of, program_environment, rank_environment, why_not
 
 from rank_run import Outcome, run_ranks
 from tilewire.errors import Unavailable
@@ -77,15 +77,17 @@ def gpu_ranks(request: pytest.FixtureRequest, tmp_path: Path) -> RunGpuRanks:
 @pytest.fixture(scope="session")
 def shared_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunGpuRanks:
     """What each rank returned of a program of SHARED_RUNS."""
-    made: dict[str, Outcome] = {}
+    made: dict[tuple[str, str], Outcome] = {}
 
     def results(program: str, place: str) -> list[Any]:
-        if place not in made:
-            programs = [name for name, places in SHARED_RUNS.items() if place in places]
-            folder = tmp_path_factory.mktemp(place)
-            made[place] = run_at(request, folder, place, "one_after_the_other", *programs)
-            print(made[place].output)
-        outcome = made[place]
+        key = launch_of(program), place
+        if key not in made:
+            alike = [
+                name for name, places in SHARED_RUNS.items() if (launch_of(name), place) == key and place in places
+            ]
+            made[key] = run_at(request, tmp_path_factory.mktemp(place), place, "one_after_the_other", *alike)
+            print(made[key].output)
+        outcome = made[key]
         assert outcome.code == 0, outcome.output
         found = [rank[program] for rank in outcome.results]
         raised = [f"rank {rank}: {one['raised']}" for rank, one in enumerate(found) if "raised" in one]

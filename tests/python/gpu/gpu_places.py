@@ -16,7 +16,7 @@ from tilewire.gpu.mps import shares
 
 MOST_RANKS = 3  # of one node
 
-# Programs as `one_after_the_other` has them, and where they run. Those of a place run in one launch.
+# Programs as `one_after_the_other` has them, and where they run. Those of a place run in one launch, each operation's.
 SHARED_RUNS: dict[str, list[str]] = {
     "gpu_value_programs.values": ["1", "2", "3", "2x2"],
     "gpu_value_programs.odd_shapes": ["2", "3", "2x2"],
@@ -36,6 +36,17 @@ SHARED_RUNS: dict[str, list[str]] = {
     "gpu_case_programs.deep_and_huge": ["2", "2x2"],
     "gpu_case_programs.lives": ["2"],
 }
+
+# Those that sum products over ranks take the operation, and have launches of their own.
+SUM_OPS = ("matmul_reduce_scatter", "matmul_all_reduce")
+SUM_PLACES = ("3", "2x2")
+_SUM_PROGRAMS = ("values", "streams", "graphs", "bits", "refusals", "disagreements", "cupy_arrays", "layers")
+SHARED_RUNS |= {f"gpu_sum_programs.{program}:{op}": [*SUM_PLACES] for op in SUM_OPS for program in _SUM_PROGRAMS}
+
+
+def launch_of(program: str) -> str:
+    """What programs of one launch have in common: "" or their operation."""
+    return next((op for op in SUM_OPS if program.endswith(f":{op}")), "")
 
 
 def places_of(program: str) -> list[str]:

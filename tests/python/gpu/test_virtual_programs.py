@@ -17,10 +17,10 @@ PROGRAM = Path(os.environ.get("GPU_TEST_BUILD", "build/dev"), "tests/gpu/gpu_ran
 @pytest.mark.parametrize(
     ("scenario", "personality"),
     [
-        ("nodes 2x2, lives", "rc"),
-        ("nodes 2x2, srd", "srd"),
-        ("nodes 2x2, mismatch", "rc"),
-        ("nodes 2x2, refused", "rc"),
+        ("ag_gemm, nodes 2x2, lives", "rc"),
+        ("ag_gemm, nodes 2x2, srd", "srd"),
+        ("ag_gemm, nodes 2x2, mismatch", "rc"),
+        ("ag_gemm, nodes 2x2, refused", "rc"),
     ],
 )
 def test_ranks_in_cpp(scenario: str, personality: str) -> None:
