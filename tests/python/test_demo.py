@@ -29,7 +29,7 @@ from tilewire.demo_progress import show_progress, step_line
 from tilewire.demo_rank import ON_GPU, WITHOUT_ENCODER
 from tilewire.encoder_weights import EncoderModel, load_model
 from tilewire.errors import Unavailable
-from tilewire.gpu import demo_machine
+from tilewire.gpu import demo_machine, mps
 from tilewire.gpu.driver import Gpu
 from tilewire.launcher import Launch
 from tilewire.linear import Array
@@ -298,14 +298,23 @@ def test_demo_runs_on_the_gpu_too_where_there_is_one(
         return quickly(plan, out)
 
     monkeypatch.setattr(demo_machine, "find_gpu", lambda: (GPU, ""))
+    monkeypatch.setattr(mps, "find_control", lambda: "/bin/true")
     monkeypatch.setattr(demo_command, "launch", launch)
     result = CliRunner().invoke(app, ["demo", "--nodes", "2,1", "--out", str(tmp_path)])
     text = " ".join(result.output.split())
-    assert result.exit_code == 0 and "on a GPU of this test, shared by 3 ranks on 2 nodes" in text, text
+    assert result.exit_code == 0 and "on a GPU of this test, 3 ranks on 2 nodes:" in text, text
     assert [ON_GPU in command for command in quick_ranks] == [False, True]
     assert [plan.virtual for plan in plans] == [False, True] and plans[1].layout == [2, 1]
     slow = "TILEWIRE_EMULATED_BANDWIDTH_GBPS"
     assert slow in plans[0].environment and slow not in plans[1].environment
+
+    monkeypatch.setattr(mps, "find_control", lambda: None)
+    result = CliRunner().invoke(app, ["demo", "--nodes", "2,1", "--out", str(tmp_path)])
+    text = " ".join(result.output.split())
+    assert result.exit_code == 0 and "on a GPU of this test, 1 rank on 1 node:" in text, text
+    assert "left out: 3 ranks on 2 nodes on the GPU. There is no nvidia-cuda-mps-control" in text
+    assert not plans[-1].virtual and plans[-1].layout == [1] and plans[-1].environment["TILEWIRE_DEVICE"] == "cuda"
+    monkeypatch.setattr(mps, "find_control", lambda: "/bin/true")
 
     def no_daemon(plan: Launch, out: Sink) -> int:
         if plan.virtual:
@@ -322,7 +331,6 @@ def test_demo_runs_on_the_gpu_too_where_there_is_one(
     [
         ({"gpus": lambda: []}, ""),
         ({"gpus": lambda: [replace(GPU, capability=(8, 0), name="an A100")]}, "here is an A100"),
-        ({"find_control": lambda: None}, "no nvidia-cuda-mps-control"),
         ({"has_gpu_ranks": lambda: False}, "cmake.define.TILEWIRE_CUDA=ON"),
         ({"find_spec": lambda name: None}, "torch is not installed"),
     ],
@@ -330,7 +338,7 @@ def test_demo_runs_on_the_gpu_too_where_there_is_one(
 def test_a_gpu_that_the_demo_cannot_use_is_named(
     changes: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    good = {"gpus": lambda: [GPU], "find_control": lambda: "/bin/true", "has_gpu_ranks": lambda: True}
+    good = {"gpus": lambda: [GPU], "has_gpu_ranks": lambda: True}
     good |= {"find_spec": lambda name: object()}
     for name, function in {**good, **changes}.items():
         home = {"has_gpu_ranks": _core, "find_spec": demo_machine.importlib.util}.get(name, demo_machine)

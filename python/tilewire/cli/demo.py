@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 RANK_MODULE = "tilewire.demo_rank"
 # A network as slow, beside CPU ranks, as a real one is beside GPUs: what is hidden under compute is worth hiding.
+NO_MPS = "There is no nvidia-cuda-mps-control, by which ranks share a GPU"
 NETWORK = {"TILEWIRE_EMULATED_BANDWIDTH_GBPS": "0.05", "TILEWIRE_EMULATED_LATENCY_US": "500"}
 
 
@@ -51,7 +52,7 @@ def demo(
 ) -> None:
     """Run the operations on an embedded cluster, check every element, show a table and write a timeline. Without -n
     and --nodes the cluster has 2 nodes of 2 ranks. Where there is a GPU that ranks can share, as many nodes and ranks
-    run on it what a GPU can."""
+    run on it what a GPU can; one rank where there is no MPS, by which ranks share it."""
     console = make_console()
     try:
         counts = [2, 2] if ranks is None and nodes is None else make_layout(ranks, nodes)
@@ -115,17 +116,22 @@ def _run_on_gpu(counts: list[int], parts: Parts, console: Console) -> bool:
     from tilewire.demo_progress import show_progress
     from tilewire.demo_rank import ON_GPU
     from tilewire.demo_report import print_summary, verdict_of
+    from tilewire.gpu.mps import find_control
 
     assert parts.gpu is not None
-    name = parts.gpu.name
+    name, can_share = parts.gpu.name, find_control() is not None
+    if not can_share:
+        parts.left_out.append(f"left out: {_ranks_on(counts)} on the GPU. {NO_MPS}; one rank runs alone")
+        counts = [1]
+    environment = {**_threads(counts), **({} if can_share else {"TILEWIRE_DEVICE": "cuda"})}
     with tempfile.TemporaryDirectory(prefix="tilewire-demo-") as folder:
-        plan = Launch([*_command(Path(folder), parts), ON_GPU], counts, _threads(counts), virtual=True)
-        with show_progress(console, f"starting {_ranks_on(counts)}, which share {name}") as output:
+        plan = Launch([*_command(Path(folder), parts), ON_GPU], counts, environment, virtual=can_share)
+        with show_progress(console, f"starting {_ranks_on(counts)} on {name}") as output:
             code = launch(plan, output)
         if code:
             fail("a rank on the GPU failed; see its output above", code)
         summary = read_results(Path(folder), sum(counts))
-    console.print(f"on {name}, shared by {_ranks_on(counts)}:", highlight=False, markup=False)
+    console.print(f"on {name}, {_ranks_on(counts)}:", highlight=False, markup=False)
     print_summary(summary, console)
     console.print(verdict_of(summary), highlight=False)
     return summary.ok
@@ -138,7 +144,8 @@ def _command(folder: Path, parts: Parts) -> list[str]:
 
 
 def _ranks_on(counts: list[int]) -> str:
-    return f"{sum(counts)} ranks on {len(counts)} node{'s' * (len(counts) > 1)}"
+    ranks, nodes = sum(counts), len(counts)
+    return f"{ranks} rank{'s' * (ranks > 1)} on {nodes} node{'s' * (nodes > 1)}"
 
 
 def _threads(counts: list[int]) -> dict[str, str]:

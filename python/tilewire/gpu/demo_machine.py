@@ -12,7 +12,6 @@ import numpy as np
 import tilewire as tw
 from tilewire.demo_cases import CallStats
 from tilewire.gpu.driver import KERNEL_CAPABILITY, KERNEL_GPUS, NEEDS_CUDA, Gpu, NoDriver, gpus
-from tilewire.gpu.mps import find_control
 
 
 def find_gpu() -> tuple[Gpu | None, str]:
@@ -32,9 +31,11 @@ def find_gpu() -> tuple[Gpu | None, str]:
         return None, f"this package was built without CUDA; {NEEDS_CUDA}"
     if importlib.util.find_spec("torch") is None:
         return None, "torch is not installed"
-    if find_control() is None:
-        return None, "there is no nvidia-cuda-mps-control, by which ranks share a GPU"
     return gpu, ""
+
+
+# Of a plan's numbers for CPU ranks kernels lack these: the tiles of a form that all have.
+TILES = {"tile_rows": 256, "tile_cols": 256}
 
 
 class GpuMachine:
@@ -61,6 +62,8 @@ class GpuMachine:
     def call(self, op: str, *arguments: Any, **options: Any) -> Any:
         there = [self._to_gpu(one) for one in arguments]
         options_there = {name: self._to_gpu(one) for name, one in options.items()}
+        if "plan" in options:
+            options_there["plan"] = {**options["plan"], **TILES}
         self._torch.cuda.synchronize(self.comm.device)
         begin = time.perf_counter()
         result = getattr(tw, op)(*there, comm=self.comm, **options_there)
