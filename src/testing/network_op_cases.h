@@ -72,7 +72,7 @@ std::vector<RankOutcome> run_calls_of_all_sizes(const Options& options, const Ad
 
 template <class Op>
 void expect_that_a_failed_request_ends_the_call(const Options& options, const AdjustOptions& adjust = {}) {
-  const auto outcomes = run_good_calls<Op>(options, 50, with_fault(adjust, "fail:nth=20", {2}));
+  const auto outcomes = run_good_calls<Op>(options, 50, with_fault(adjust, "fail:data=20", {2}));
   expect_everywhere(outcomes, ErrorKind::aborted, {"rank 2"});
 }
 

@@ -9,6 +9,11 @@
 #include "transport/nics/near_processors.h"
 
 namespace tilewire {
+namespace {
+
+constexpr auto kBetweenLooks = std::chrono::milliseconds(100);
+
+}  // namespace
 
 Proxy::Proxy(ProxyConfig config, Transport& transport, ProxyOptions options)
     : config_(std::move(config)),
@@ -66,7 +71,21 @@ void Proxy::serve() {
       pacer.worked();
     } else if (pacer.pause(transport_.idle_hint())) {
       counters_.naps.add(1);
+      look_at_devices();
     }
+  }
+}
+
+// Of a device that has failed nothing comes, so there is time for it.
+void Proxy::look_at_devices() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_look_) return;
+  next_look_ = now + kBetweenLooks;
+  try {
+    transport_.look_at_devices(config_.leaving_time);
+  } catch (const Error& error) {
+    throw ProxyFaultError(ProxyFaultKind::failed_device, std::nullopt, error.kind(),
+                          {.what = error.what(), .where = fmt::format("proxy of rank {}", config_.rank.value)});
   }
 }
 

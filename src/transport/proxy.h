@@ -54,6 +54,7 @@ class Proxy {
  private:
   void run() noexcept;
   void serve();
+  void look_at_devices();
   void discard_until_stop() noexcept;
   void report(const ProxyFault& fault) noexcept;
   bool must_stop() const { return must_stop_.load(std::memory_order_acquire); }
@@ -65,6 +66,7 @@ class Proxy {
   Counter rounds_;
   Transport& transport_;
   ProxyEngine engine_;
+  std::chrono::steady_clock::time_point next_look_{};
   std::atomic<bool> must_stop_{false};
   std::atomic<bool> has_fault_{false};
   std::atomic<bool> is_running_{true};

@@ -17,8 +17,6 @@ constexpr size_t kEventBatch = 64;
 constexpr int kEventRounds = 4;
 constexpr size_t kOfferBehindRefusal = 8;  // requests: peers are then asked one after the other, mostly in vain
 
-uint64_t word_key(Rank peer, uint32_t word) { return (static_cast<uint64_t>(peer.value) << 32) | word; }
-
 uint64_t bytes_of(const Command& c) { return uint64_t{c.units} * kWireUnitBytes; }
 
 }  // namespace
@@ -27,6 +25,7 @@ const char* to_string(ProxyFaultKind kind) {
   switch (kind) {
     case ProxyFaultKind::bad_command: return "bad command";
     case ProxyFaultKind::failed_request: return "failed request";
+    case ProxyFaultKind::failed_device: return "failed device";
     case ProxyFaultKind::bad_event: return "bad event";
     case ProxyFaultKind::died: return "died";
   }
@@ -49,6 +48,8 @@ ProxyEngine::ProxyEngine(const ProxyConfig& config, Transport& transport, const 
       table_(transport.caps().max_outstanding),
       slots_per_command_(arrival_.strategy == ArrivalStrategy::ordered ? 2 : 1),
       pending_(config.peers.size(), table_.slot_count()),
+      last_of_word_(table_.slot_count()),
+      said_done_(config.peers.size(), 0),
       has_left_(config.has_left),
       leaving_time_(config.leaving_time) {
   TILEWIRE_CHECK(control_page_ != nullptr, ErrorKind::invalid_argument, "a proxy needs the control page of rank {}",
@@ -64,7 +65,7 @@ bool ProxyEngine::step() {
   moved |= post_pending();
   moved |= take_events();
   if (!held_arrivals_.empty()) moved |= retry_arrivals();
-  if (!missed_reports_.empty()) judge_missed_reports();
+  if (!doubts_.empty()) moved |= judge_doubts();
   if (moved && calls_.advance()) publish_sent(control_page_, calls_.sent());
   return moved;
 }
@@ -133,6 +134,7 @@ void ProxyEngine::enqueue_write(const Command& command, Epoch epoch) {
 }
 
 void ProxyEngine::enqueue_signal(const Command& command, Epoch epoch) {
+  if (command.word == layout_.flags.done(rank_)) said_done_[position_of(command.peer)] = epoch;
   const WriteRequest flag = flag_request(command.peer, command.word, epoch);
   if (arrival_.strategy == ArrivalStrategy::after_completion) return enqueue_in_word_order(flag, epoch, command.word);
   enqueue(flag, epoch, command.word);
@@ -160,10 +162,9 @@ void ProxyEngine::enqueue_in_word_order(const WriteRequest& request, Epoch epoch
   const uint32_t slot = table_.add(request, epoch, word);
   table_.at(slot).flag_follows = request.kind != RequestKind::write_value;
   calls_.open(epoch);
-  const auto [last, is_first] = last_of_word_.try_emplace(word_key(request.peer, word), slot);
-  if (is_first) return wait_to_post(slot);
-  table_.at(last->second).next_of_word = slot + 1;
-  last->second = slot;
+  const std::optional<uint32_t> before = last_of_word_.put(request.peer, word, slot);
+  if (!before) return wait_to_post(slot);
+  table_.at(*before).next_of_word = slot + 1;
 }
 
 bool ProxyEngine::post_pending() {
@@ -213,8 +214,8 @@ bool ProxyEngine::take_events() {
 void ProxyEngine::take_event(const Event& event) {
   switch (event.kind) {
     case EventKind::completed: return complete(event);
-    case EventKind::failed: fail_request(event, "a request");
-    case EventKind::own_failed: return miss_report(event);
+    case EventKind::failed: return miss(event);
+    case EventKind::own_failed: return doubt(event, std::nullopt);
     case EventKind::arrived: return arrive(event);
   }
 }
@@ -236,7 +237,7 @@ void ProxyEngine::finish(uint32_t index) {
   if (slot.next_of_word != 0) {
     wait_to_post(slot.next_of_word - 1);
   } else if (arrival_.strategy == ArrivalStrategy::after_completion) {
-    last_of_word_.erase(word_key(slot.request.peer, slot.word));
+    last_of_word_.erase(slot.request.peer, slot.word);
   }
   table_.release(index);
 }
@@ -270,18 +271,33 @@ bool ProxyEngine::retry_arrivals() {
   return moved;
 }
 
-// Its peer may have left, and the word of it still be on its way; or be dead, which the control connection finds out.
-void ProxyEngine::miss_report(const Event& event) {
-  missed_reports_.push_back({event, std::chrono::steady_clock::now() + leaving_time_});
+// Who has not been told that this rank is done with the call waits for it, and is there.
+void ProxyEngine::miss(const Event& event) {
+  const std::optional<uint32_t> slot = table_.take_completion(event.id);
+  if (!slot) fail_request(event);
+  const RequestSlot& request = table_.at(*slot);
+  const bool is_its = request.request.peer == event.peer;  // a queue that fails without a request says so with none
+  if (!is_its || said_done_[position_of(event.peer)] < request.epoch) fail_request(event);
+  doubt(event, slot);
 }
 
-void ProxyEngine::judge_missed_reports() {
-  std::erase_if(missed_reports_,
-                [this](const MissedReport& missed) { return has_left_ && has_left_(missed.event.peer); });
+// Its peer may have left, and the word of it still be on its way; or be dead, which the control connection finds out.
+void ProxyEngine::doubt(const Event& event, std::optional<uint32_t> slot) {
+  doubts_.push_back({event, slot, std::chrono::steady_clock::now() + leaving_time_});
+  judge_doubts();
+}
+
+bool ProxyEngine::judge_doubts() {
+  const size_t settled = std::erase_if(doubts_, [this](const Doubt& doubt) {
+    if (!has_left_ || !has_left_(doubt.event.peer)) return false;
+    if (doubt.slot) finish(*doubt.slot);
+    return true;
+  });
   const auto now = std::chrono::steady_clock::now();
-  for (const MissedReport& missed : missed_reports_) {
-    if (now >= missed.until) fail_request(missed.event, "a report of what has come");
+  for (const Doubt& doubt : doubts_) {
+    if (now >= doubt.until) fail_request(doubt.event);
   }
+  return settled > 0;
 }
 
 bool ProxyEngine::discard() noexcept {
@@ -313,7 +329,8 @@ void ProxyEngine::fail_command(size_t ring, const Command& command, CommandField
        .values = check_.explain(command, field, epoch)});
 }
 
-void ProxyEngine::fail_request(const Event& event, const char* what) const {
+void ProxyEngine::fail_request(const Event& event) const {
+  const char* what = event.kind == EventKind::own_failed ? "a report of what has come" : "a request";
   throw ProxyFaultError(ProxyFaultKind::failed_request, event.peer, ErrorKind::peer_lost,
                         {.what = fmt::format("{} to rank {} failed", what, event.peer.value),
                          .where = where(),

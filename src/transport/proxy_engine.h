@@ -16,7 +16,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "schedule/arena_layout.h"
@@ -29,12 +28,14 @@
 #include "transport/proxy_counters.h"
 #include "transport/request_table.h"
 #include "transport/transport.h"
+#include "transport/word_tails.h"
 
 namespace tilewire {
 
 enum class ProxyFaultKind : uint8_t {
   bad_command,     // a role asked for something out of range
   failed_request,  // the network gave up on a request
+  failed_device,   // a device gave up without a request
   bad_event,       // the transport reported something that cannot be
   died,            // anything else that was thrown on the proxy thread
 };
@@ -67,14 +68,17 @@ struct ProxyConfig {
   ArrivalSink* arrivals = nullptr;    // needed for the strategy *counted*
   // Where network cards write into the memory of a GPU: flushed before arrivals are told.
   const NicAccess* gpu_memory = nullptr;
-  // A peer that has left in order misses no report of what has come from it. One that has not said so within that time
-  // after a report to it failed is there, and that is a fault. Empty: nobody leaves.
+  // A peer that has left in order misses no report of what has come from it, and has had all that it waited for of a call
+  // that it was told this rank is done with: an acknowledgement alone was lost. One that has not said that it leaves within
+  // that time after a write to it failed is there, and that is a fault. Empty: nobody leaves.
   std::function<bool(Rank)> has_left{};
   std::chrono::nanoseconds leaving_time{0};
 };
 
 class ProxyEngine {
  public:
+  static constexpr size_t kPostBatch = 64;  // requests that a transport is offered at once
+
   // `transport`, `counters` and `committed` must outlive the engine; the transport is connected.
   // Throws Error(invalid_argument) for a bad configuration, Error(unavailable) as choose_arrival does.
   ProxyEngine(const ProxyConfig& config, Transport& transport, const CommittedBytes& committed,
@@ -113,14 +117,15 @@ class ProxyEngine {
   void complete(const Event& event);
   void finish(uint32_t slot);
   void arrive(const Event& event);
-  void miss_report(const Event& event);
-  void judge_missed_reports();
+  void miss(const Event& event);
+  void doubt(const Event& event, std::optional<uint32_t> slot);
+  bool judge_doubts();
   bool retry_arrivals();
   size_t position_of(Rank peer) const;
   PeerCounters& peer_counters(Rank peer);
   std::string where() const;
   [[noreturn]] void fail_command(size_t ring, const Command& command, CommandField field) const;
-  [[noreturn]] void fail_request(const Event& event, const char* what) const;
+  [[noreturn]] void fail_request(const Event& event) const;
   [[noreturn]] void fail_event(const Event& event, const char* what, std::string limit) const;
 
   Rank rank_;
@@ -141,16 +146,19 @@ class ProxyEngine {
   bool is_credit_stalled_ = false;
   bool is_post_refused_ = false;
   PendingRequests pending_;
-  std::array<uint32_t, 64> batch_slots_{};
-  std::array<WriteRequest, 64> batch_{};
-  std::unordered_map<uint64_t, uint32_t> last_of_word_;  // after_completion: newest slot of a word in hand
+  std::array<uint32_t, kPostBatch> batch_slots_{};
+  std::array<WriteRequest, kPostBatch> batch_{};
+  WordTails last_of_word_;  // after_completion: newest slot of a word in hand
   std::deque<Arrival> held_arrivals_;
   Epoch newest_arrival_ = 0;
-  struct MissedReport {
+  // Its peer may still turn out to have left.
+  struct Doubt {
     Event event;
-    std::chrono::steady_clock::time_point until;  // its peer may still turn out to have left
+    std::optional<uint32_t> slot;  // of a request
+    std::chrono::steady_clock::time_point until;
   };
-  std::vector<MissedReport> missed_reports_;
+  std::vector<Doubt> doubts_;
+  std::vector<Epoch> said_done_;  // by position: the last call that a peer has been told this rank is done with
   std::function<bool(Rank)> has_left_;
   std::chrono::nanoseconds leaving_time_;
 };

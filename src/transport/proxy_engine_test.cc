@@ -424,6 +424,66 @@ TEST(ProxyEngine, AReportThatFailsIsAFaultUnlessItsPeerHasLeftOrSaysSoInTime) {
   EXPECT_NE(fault.text.find("retries exceeded"), std::string::npos) << fault.text;
 }
 
+// What the last words of a call to a peer come to, once it has been told that this rank is done with the call.
+TEST(ProxyEngine, AFailureBehindTheLastWordIsAFaultUnlessThePeerHasLeftOrSaysSoInTime) {
+  for (const Caps& caps : {ordered_caps(), counted_caps(), completion_caps()}) {
+    bool has_left = false;
+    std::chrono::nanoseconds leaving_time = std::chrono::hours(1);
+    const auto rig_that_lost_its_last_words = [&] {
+      auto rig = std::make_unique<Rig>(caps, 1, 256, [&](ProxyConfig& config) {
+        config.has_left = [&has_left](Rank peer) { return peer == kPeer && has_left; };
+        config.leaving_time = leaving_time;
+      });
+      rig->post(signal_command(kFlags.done(Rank{0})));
+      rig->post(signal_command(kFlags.done(Rank{0}), kOther));
+      rig->end_call(1);
+      rig->steps();
+      const bool first_is_peers = rig->transport.posted.at(0).peer == kPeer;
+      rig->transport.fail(first_is_peers ? 0 : 1, 12);
+      rig->transport.complete(first_is_peers ? 1 : 0);
+      return rig;
+    };
+    const auto rig = rig_that_lost_its_last_words();
+    rig->steps();
+    EXPECT_EQ(rig->sent(), 0u) << caps.name << ": it may be there";
+    has_left = true;
+    rig->steps();
+    EXPECT_EQ(rig->sent(), 1u) << caps.name;
+    EXPECT_TRUE(rig->engine->is_idle());
+    rig->transport.fail(0, 12);
+    EXPECT_EQ(rig->fault().kind, ProxyFaultKind::failed_request) << "of a request that is not in flight";
+    has_left = false;
+    leaving_time = std::chrono::nanoseconds(0);
+    const ProxyFault fault = rig_that_lost_its_last_words()->fault();
+    EXPECT_EQ(fault.kind, ProxyFaultKind::failed_request);
+    EXPECT_EQ(fault.peer, kPeer);
+    EXPECT_NE(fault.text.find("a request to rank 1 failed"), std::string::npos) << fault.text;
+  }
+}
+
+// It waits for what is still to come, so it is there, and nobody has to wait for its goodbye.
+TEST(ProxyEngine, AFailureBeforeTheLastWordToAPeerIsAFaultAtOnce) {
+  Rig rig(counted_caps(), 1, 256, [](ProxyConfig& config) {
+    config.has_left = [](Rank) { return false; };
+    config.leaving_time = std::chrono::hours(1);
+  });
+  rig.post(write_command(5));
+  rig.post(signal_command(kFlags.done(Rank{0}), kOther));
+  rig.steps();
+  rig.transport.fail(rig.transport.posted.at(0).peer == kPeer ? 0 : 1, 12);
+  EXPECT_EQ(rig.fault().peer, kPeer);
+}
+
+// A queue that fails without a request says so by an event of none, whose number may be that of one to somebody else.
+TEST(ProxyEngine, AFailureOfNoRequestIsNotTakenForThatOfAnotherPeer) {
+  Rig rig(counted_caps(), 1, 256, [](ProxyConfig& config) { config.has_left = [](Rank) { return true; }; });
+  rig.post(signal_command(kFlags.done(Rank{0}), kOther));
+  rig.steps();
+  ASSERT_EQ(rig.transport.posted.at(0).id, 0u);
+  rig.transport.to_report.push_back({.kind = EventKind::failed, .peer = kPeer, .status = 12});
+  EXPECT_EQ(rig.fault().peer, kPeer);
+}
+
 TEST(ProxyEngine, SecondCompletionOfOneRequestIsAFault) {
   for (const Caps& caps : {ordered_caps(), counted_caps(), completion_caps()}) {
     Rig rig(caps);

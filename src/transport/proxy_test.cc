@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "transport/emulated/emulated_transport.h"
 #include "transport/fault/fault_transport.h"
+#include "transport/instant_transport.h"
 #include "transport/manual_transport.h"
 #include "transport/test_network.h"
 
@@ -284,6 +285,35 @@ TEST(ProxyFaults, BadCommandIsReportedAndNothingIsSentForIt) {
   EXPECT_EQ(cluster.faults()[0].kind, ProxyFaultKind::bad_command);
   EXPECT_NE(cluster.faults()[0].text.find("ring 1, command 0: bad field word"), std::string::npos)
       << cluster.faults()[0].text;
+}
+
+// Nothing is under way that would fail.
+TEST(ProxyFaults, ADeviceThatHasFailedIsReportedByAProxyThatHasNothingToDo) {
+  class FailingDevice final : public InstantTransport {
+   public:
+    using InstantTransport::InstantTransport;
+    void look_at_devices(std::chrono::nanoseconds patience) override {
+      if (patience == 7s && ++looks_ == 2) throw Error(ErrorKind::unavailable, {.what = "port nic0:1 is down"});
+    }
+
+   private:
+    int looks_ = 0;
+  };
+  const QuietLog quiet;
+  const ArenaLayout layout{.flags = {.ranks = 2, .max_chunks = 4}};
+  std::vector<std::byte> arena(static_cast<size_t>(layout.total_bytes()));
+  FailingDevice transport(Caps{.name = "failing", .ordered_writes = true, .value_writes = true, .max_outstanding = 8});
+  CommandRing ring(16);
+  ProxyConfig config{.rank = Rank{0}, .layout = layout, .control_page = arena.data()};
+  config.peers = {Rank{1}};
+  config.rings = {ring.memory()};
+  config.leaving_time = 7s;
+  ProxyFault told;
+  Proxy proxy(config, transport, {.on_fault = [&](const ProxyFault& fault) { told = fault; }});
+  ASSERT_TRUE(step_until([&] { return proxy.has_fault(); }));
+  proxy.stop();
+  EXPECT_EQ(told.kind, ProxyFaultKind::failed_device);
+  EXPECT_NE(told.text.find("port nic0:1 is down"), std::string::npos) << told.text;
 }
 
 TEST(ProxyFaults, CallbackThatThrowsDoesNotEndTheProcess) {

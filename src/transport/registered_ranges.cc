@@ -42,6 +42,17 @@ void RegisteredRanges::add(uint64_t begin, uint64_t bytes, uint64_t arena_bytes)
   ranges_.replace(std::move(joined));
 }
 
+void RegisteredRanges::remove(uint64_t begin, uint64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  std::vector<Range> left;
+  for (const Range& range : ranges_.now()) {
+    const bool has_it = begin >= range.begin && begin + bytes <= range.end;
+    if (!has_it || range.begin < begin) left.push_back({range.begin, has_it ? begin : range.end});
+    if (has_it && begin + bytes < range.end) left.push_back({begin + bytes, range.end});
+  }
+  ranges_.replace(std::move(left));
+}
+
 bool RegisteredRanges::has(uint64_t begin, uint64_t bytes) const {
   const std::span<const Range> ranges = ranges_.now();
   return std::any_of(ranges.begin(), ranges.end(), [&](const Range& range) {

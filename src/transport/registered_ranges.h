@@ -18,6 +18,8 @@ class RegisteredRanges {
  public:
   // Throws Error(invalid_argument) when the range is not inside an arena of `arena_bytes`.
   void add(uint64_t begin, uint64_t bytes, uint64_t arena_bytes);
+  // Takes [begin, begin + bytes) out again, all of which add() has put there.
+  void remove(uint64_t begin, uint64_t bytes);
   // Whether all of [begin, begin + bytes) is registered; neighbouring ranges count as one.
   bool has(uint64_t begin, uint64_t bytes) const;
 
@@ -27,7 +29,7 @@ class RegisteredRanges {
     uint64_t end;
   };
 
-  std::mutex mutex_;            // of add(): one at a time
+  std::mutex mutex_;            // of add() and remove(): one at a time
   SnapshotList<Range> ranges_;  // sorted, apart
 };
 

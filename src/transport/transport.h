@@ -4,9 +4,9 @@
 // Life: made by the registry, register_arena() for each range, address(), connect() with everybody's addresses,
 // check_paths(), then post() and poll() by the proxy thread until close().
 //
-// Thread-safety: register_arena, new_keys and learn_keys may also be called while the proxy runs (the arena grows between
-// calls); address, connect, check_paths and close before the proxy starts or after it stopped; post, poll and idle_hint
-// by the proxy thread alone.
+// Thread-safety: register_arena, unregister_arena, new_keys and learn_keys may also be called while the proxy runs (the arena grows between
+// calls); address, connect, check_paths and close before the proxy starts or after it stopped; post, poll, look_at_devices
+// and idle_hint by the proxy thread alone.
 #pragma once
 
 #include <chrono>
@@ -116,6 +116,9 @@ class Transport {
   // Makes [begin, begin + bytes) of the arena usable as source and destination. May be called again as the arena grows.
   // Throws Error(resource).
   virtual void register_arena(uint64_t begin, uint64_t bytes) = 0;
+  // Takes back a register_arena() of just that range whose keys nobody has asked for yet: of a NIC, where another one of
+  // the rank has refused the same. Back ends that can be one of several have it.
+  virtual void unregister_arena(uint64_t /*begin*/, uint64_t /*bytes*/) {}
   // What peers need to reach this rank, exchanged by the bootstrap; then connect() with the addresses of all ranks.
   virtual std::vector<std::byte> address() = 0;
   // Collective among all ranks. Throws Error(mismatch) for an address that is no address of this transport,
@@ -134,6 +137,10 @@ class Transport {
   virtual size_t post(std::span<const WriteRequest> requests) = 0;
   // Moves things on and fills `events`; returns how many. Never blocks.
   virtual size_t poll(std::span<Event> events) = 0;
+  // Whether the devices have said that they have failed, where no request may ever tell: now and then, and not where every
+  // microsecond counts, since it calls the system. Throws Error(unavailable) that names the device; for a port that is
+  // down once it has been so for `patience`.
+  virtual void look_at_devices(std::chrono::nanoseconds /*patience*/) {}
   // How long poll() surely has nothing new, as far as this side knows; zero when it should be called at once.
   virtual std::chrono::nanoseconds idle_hint() const { return std::chrono::nanoseconds::max(); }
   virtual std::string describe_status(int32_t status) const = 0;

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <deque>
+#include <map>
 #include <random>
 #include <thread>
 
@@ -13,6 +14,7 @@
 #include "transport/registered_ranges.h"
 #include "transport/registry.h"
 #include "transport/request_table.h"
+#include "transport/word_tails.h"
 
 namespace tilewire {
 namespace {
@@ -125,6 +127,45 @@ TEST(RegisteredRanges, JoinsNeighboursAndRefusesGaps) {
   EXPECT_TRUE(ranges.has(4000, 8000));
   error_text([&] { ranges.add(1 << 20, 1, 1 << 20); }, ErrorKind::invalid_argument);
   error_text([&] { ranges.add(8, UINT64_MAX, 1 << 20); }, ErrorKind::invalid_argument);
+}
+
+TEST(RegisteredRanges, WhatIsTakenOutIsGoneAndItsNeighboursAreThere) {
+  RegisteredRanges ranges;
+  for (const uint64_t begin : {0, 4096, 8192}) ranges.add(begin, 4096, 1 << 20);
+  ranges.add(1 << 16, 4096, 1 << 20);
+  ranges.remove(4096, 4096);
+  EXPECT_TRUE(ranges.has(0, 4096));
+  EXPECT_FALSE(ranges.has(4095, 2));
+  EXPECT_FALSE(ranges.has(8191, 2));
+  EXPECT_TRUE(ranges.has(8192, 4096));
+  ranges.remove(1 << 16, 4096);
+  EXPECT_FALSE(ranges.has(1 << 16, 1));
+  ranges.remove(0, 4096);
+  EXPECT_FALSE(ranges.has(0, 1));
+  EXPECT_TRUE(ranges.has(8192, 4096));
+}
+
+// Beside a map that grows and shrinks as it likes.
+TEST(WordTails, HoldsTheLastOfEachWordThroughAnyOrderOfComingAndGoing) {
+  constexpr size_t kMost = 12;
+  WordTails tails(kMost);
+  std::map<std::pair<int32_t, uint32_t>, uint32_t> expected;
+  std::mt19937 random{7};
+  for (uint32_t slot = 0; slot < 200'000; ++slot) {
+    const std::pair<int32_t, uint32_t> key{random() % 3, random() % 16};
+    const auto found = expected.find(key);
+    if (found != expected.end() && random() % 2 == 0) {
+      tails.erase(Rank{key.first}, key.second);
+      expected.erase(found);
+    } else if (found != expected.end() || expected.size() < kMost) {
+      const auto before = tails.put(Rank{key.first}, key.second, slot);
+      ASSERT_EQ(before.has_value(), found != expected.end()) << slot;
+      if (before) {
+        ASSERT_EQ(*before, found->second) << slot;
+      }
+      expected[key] = slot;
+    }
+  }
 }
 
 TEST(WordSink, OlderEpochNeverLowersAWord) {

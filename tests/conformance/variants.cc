@@ -81,13 +81,10 @@ std::unique_ptr<Transport> make_striped_emulated(const TransportContext& context
 
 std::vector<TransportVariant> striped_variants() {
   std::vector<TransportVariant> variants;
-  for (const char* personality : {"relaxed", "srd"}) {
-    Options options;
-    options.emulated_personality = personality;
-    variants.push_back({std::string("striped_") + personality, [options](const TransportContext& context) {
-                          return make_striped_emulated(context, options);
-                        }});
-  }
+  Options options;
+  options.emulated_personality = "srd";  // one that announces by immediates, as several NICs have to
+  variants.push_back(
+      {"striped_srd", [options](const TransportContext& context) { return make_striped_emulated(context, options); }});
   return variants;
 }
 

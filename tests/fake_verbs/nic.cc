@@ -149,10 +149,11 @@ static Code check_source(const FakeQp& qp, const Message& message) {
   return found->second->covers(message.local, message.bytes) ? Code::ok : Code::invalid_lkey;
 }
 
+bool Nic::is_to_fail(const Message& message) { return message.bytes > 0 && ++requests_ == settings.fail_nth; }
+
 void Nic::carry_at_once(Message& message) {
-  ++requests_;
   Code code = check_source(*message.qp, message);
-  if (requests_ == settings.fail_nth) code = static_cast<Code>(settings.fail_code);
+  if (is_to_fail(message)) code = static_cast<Code>(settings.fail_code);
   if (code != Code::ok) return finish(message, code);
   FakeDevice* device = local(message.to);
   if (device == nullptr) return finish(message, Code::unreachable);
@@ -173,10 +174,10 @@ bool Nic::send_packets() {
     Message message = std::move(queue_.front());
     queue_.pop_front();
     moved = true;
-    ++requests_;
     Code code = check_source(*message.qp, message);
-    if (requests_ == settings.fail_nth) code = static_cast<Code>(settings.fail_code);
-    if (requests_ == settings.fail_nth && settings.fatal != 0) {
+    const bool must_fail = is_to_fail(message);
+    if (must_fail) code = static_cast<Code>(settings.fail_code);
+    if (must_fail && settings.fatal != 0) {
       fail_queue_pair(std::move(message));
       continue;
     }

@@ -76,6 +76,7 @@ struct Nic {
   bool give_up_on_silent();
   bool release_held(bool all);
   void start(Message& message);
+  bool is_to_fail(const Message& message);
   void carry_at_once(Message& message);
   void settle(uint64_t number, Code code);
   Packet packet_of(const Message& message, uint32_t offset) const;

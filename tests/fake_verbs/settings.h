@@ -30,7 +30,7 @@ struct Settings {
   uint64_t max_ah = 4096;
   uint64_t max_rdma_bytes = 1 << 30;
   uint64_t enomem_every = 0;  // every n-th batch is refused as by a full queue
-  uint64_t fail_nth = 0;      // the n-th request from now fails
+  uint64_t fail_nth = 0;      // the n-th request with data from now fails
   uint64_t fail_code = 8;     // as the device says it, see codes.h
   uint64_t fatal = 0;      // 1: that failure is one of the queue pair: all of it is flushed, the cause told 20 ms later
   uint64_t mute = 0;       // devices that take and answer nothing, a bit each

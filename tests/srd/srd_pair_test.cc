@@ -241,6 +241,29 @@ TEST_P(SrdPair, ARequestThatNeedsSeveralKeysIsAnnouncedWhenAllOfItIsThere) {
   }
 }
 
+// It would be refused for ever, as by a queue that is full.
+TEST_P(SrdPair, ARequestAcrossMoreRangesThanTheQueueHasEntriesIsRefusedByNameAndOneAcrossAsManyGoes) {
+  options_.send_entries = 16;
+  Pair two = pair();
+  two.register_all(std::vector<uint64_t>(32, 1), {Pair::kPages});
+  two.connect({});
+  const WriteRequest never{.kind = RequestKind::write_with_immediate,
+                           .peer = Rank{1},
+                           .src_offset = Pair::kPage,
+                           .bytes = 20 * Pair::kPage,
+                           .id = 7};
+  const Error error = error_of([&] { two.at(0).post({&never, 1}); });
+  EXPECT_EQ(error.kind(), ErrorKind::resource);
+  EXPECT_SAYS(error, "request 7 to rank 1: src_offset = 4096, dst_offset = 0, bytes = 81920, parts = 20");
+  EXPECT_SAYS(error, "srd_send_entries = 16");
+  WriteRequest fits = never;
+  fits.bytes = 16 * Pair::kPage;
+  ASSERT_EQ(two.at(0).post({&fits, 1}), 1u);
+  const auto event = two.next_event();
+  ASSERT_TRUE(event);
+  EXPECT_EQ(event->kind, EventKind::completed);
+}
+
 TEST_P(SrdPair, ARequestOfSeveralPartsFailsOnceAndItsImmediateNeverComes) {
   FakeVerbs::set("fail_nth=2,fail_code=8,held=0");
   Pair two = pair();

@@ -24,7 +24,8 @@ constexpr std::array kGrammars = {
     Grammar{"full", FaultKind::full, "after times ", "times"},
     Grammar{"drop", FaultKind::drop, "peer after ", "peer"},
     Grammar{"withhold", FaultKind::withhold, "peer after ", ""},
-    Grammar{"fail", FaultKind::fail, "nth peer status ", "nth"},
+    Grammar{"fail", FaultKind::fail, "nth data peer status ", ""},
+    Grammar{"deny", FaultKind::deny, "nth peer status ", "nth"},
     Grammar{"report", FaultKind::report, "peer after status ", "peer"},
     Grammar{"tear", FaultKind::tear, "nth peer ", "nth"},
     Grammar{"delay", FaultKind::delay, "us peer ", "us"},
@@ -62,7 +63,7 @@ bool has_key(std::string_view keys, std::string_view key) {
 }
 
 int64_t read_number(std::string_view text, std::string_view key, std::string_view part) {
-  const bool counts_from_one = key == "nth" || key == "step" || key == "times";
+  const bool counts_from_one = key == "nth" || key == "data" || key == "step" || key == "times";
   const int64_t low = counts_from_one ? 1 : 0;
   const int64_t high = key == "peer" || key == "status" ? std::numeric_limits<int32_t>::max() : 1'000'000'000;
   const std::optional<int64_t> number = parse_integer(text);
@@ -84,6 +85,7 @@ void assign(Fault& fault, std::string_view key, int64_t value) {
   } else if (key == "after") {
     fault.after = static_cast<uint64_t>(value);
   } else {
+    fault.is_of_data = key == "data";
     fault.count = static_cast<uint64_t>(value);
   }
 }
@@ -102,6 +104,9 @@ Fault parse_fault(std::string_view part) {
     if (has_key(seen, key)) refuse(part, fmt::format("{} is given twice", key), "once");
     assign(fault, key, read_number(value, key, part));
     seen += fmt::format("{} ", key);
+  }
+  if (grammar.kind == FaultKind::fail && has_key(seen, "nth") == has_key(seen, "data")) {
+    refuse(part, "fail needs nth or data", "one of them");
   }
   if (!grammar.required.empty() && !has_key(seen, grammar.required)) {
     refuse(part, fmt::format("{} needs {}", grammar.name, grammar.required), "");

@@ -20,8 +20,9 @@ using namespace std::chrono_literals;
 TEST(FaultScript, ReadsEveryFault) {
   const std::vector<Fault> faults = parse_fault_script(
       "stall:after=10,ms=50;stall;full:after=2,times=3;drop:peer=2,after=5;withhold:peer=1;withhold;"
-      "fail:nth=3,status=7;delay:us=5000,peer=2;die:step=100;report:peer=2,after=4,status=9");
-  ASSERT_EQ(faults.size(), 10u);
+      "fail:nth=3,status=7;delay:us=5000,peer=2;die:step=100;report:peer=2,after=4,status=9;deny:peer=3,nth=2,status="
+      "8");
+  ASSERT_EQ(faults.size(), 11u);
   EXPECT_EQ(faults[0].kind, FaultKind::stall);
   EXPECT_EQ(faults[0].after, 10u);
   EXPECT_EQ(faults[0].duration, 50ms);
@@ -36,6 +37,10 @@ TEST(FaultScript, ReadsEveryFault) {
   EXPECT_EQ(faults[8].count, 100u);
   EXPECT_EQ(faults[9].kind, FaultKind::report);
   EXPECT_EQ(faults[9].status, 9);
+  EXPECT_EQ(faults[10].kind, FaultKind::deny);
+  EXPECT_EQ(faults[10].peer, Rank{3});
+  EXPECT_EQ(faults[10].count, 2u);
+  EXPECT_EQ(faults[10].status, 8);
   EXPECT_TRUE(parse_fault_script("").empty());
 }
 
@@ -47,10 +52,12 @@ TEST(FaultScript, NamesWhatItCannotRead) {
       {"stall:after=-1", "\"-1\" is no value for after"},
       {"stall:after=1,after=2", "after is given twice"},
       {"stall:peer=1", "stall has no \"peer\""},
-      {"fail", "fail needs nth"},
+      {"fail", "fail needs nth or data"},
+      {"fail:nth=1,data=1", "fail needs nth or data"},
       {"fail:nth=0", "\"0\" is no value for nth"},
       {"drop:after=1", "drop needs peer"},
       {"report", "report needs peer"},
+      {"deny:peer=1", "deny needs nth"},
       {"delay:peer=1", "delay needs us"},
       {"die:step=99999999999999999999", "is no value for step"},
       {"drop:peer=4294967296", "is no value for peer"},
@@ -99,6 +106,28 @@ struct Rig {
   ManualTransport* manual;
   std::unique_ptr<Transport> transport;
 };
+
+TEST(Fault, OfRequestsWithDataAloneTheLastWordsOfACallAreNotCounted) {
+  Rig rig("fail:data=2");
+  for (const uint64_t id : {1, 2}) EXPECT_TRUE(rig.post(id, Rank{1}, /*control=*/true));
+  for (const uint64_t id : {3, 4}) EXPECT_TRUE(rig.post(id));
+  EXPECT_EQ(rig.sent(), (std::vector<uint64_t>{1, 2, 3}));
+}
+
+TEST(Fault, WhatIsDeniedIsSentAndFailsAllTheSame) {
+  Rig rig("deny:peer=2,nth=2,status=9");
+  for (const int32_t peer : {2, 1, 2}) EXPECT_TRUE(rig.post(static_cast<uint64_t>(peer), Rank{peer}));
+  ASSERT_EQ(rig.sent().size(), 3u);
+  for (const size_t number : {0, 1, 2}) rig.manual->complete(number);
+  const std::vector<Event> events = rig.poll();
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_EQ(events[0].kind, EventKind::completed);
+  EXPECT_EQ(events[1].kind, EventKind::completed);
+  EXPECT_EQ(events[2].kind, EventKind::failed);
+  EXPECT_EQ(events[2].id, 2u);
+  EXPECT_EQ(rig.transport->describe_status(events[2].status), "injected by the fault script");
+  EXPECT_EQ(rig.transport->faults_come(), (std::vector<uint64_t>{1}));
+}
 
 TEST(Fault, EmptyScriptChangesNothing) {
   Rig rig("");

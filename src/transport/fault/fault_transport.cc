@@ -45,6 +45,7 @@ class FaultTransport final : public Transport {
   void learn_keys(std::span<const std::vector<std::byte>> by_rank) override { inner_->learn_keys(by_rank); }
   size_t post(std::span<const WriteRequest> requests) override;
   size_t poll(std::span<Event> events) override;
+  void look_at_devices(std::chrono::nanoseconds patience) override { inner_->look_at_devices(patience); }
   std::chrono::nanoseconds idle_hint() const override;
   std::string describe_status(int32_t status) const override;
   std::string describe_failure(const Event& event) const override {
@@ -83,6 +84,7 @@ class FaultTransport final : public Transport {
   void send_held();
   // One request to the wrapped transport; false when that has no room.
   bool send(WriteRequest request);
+  void deny(std::span<Event> events);
   size_t filter(std::span<Event> events);
 
   std::unique_ptr<Transport> inner_;
@@ -134,6 +136,7 @@ FaultTransport::Fate FaultTransport::fate_of(const WriteRequest& request) {
   for (FaultState& state : states_) {
     const FaultKind kind = state.fault.kind;
     if ((kind != FaultKind::drop && kind != FaultKind::fail) || !state.is_about(request.peer)) continue;
+    if (state.fault.is_of_data && request.is_control()) continue;
     ++state.matched;
     if (kind == FaultKind::drop && state.matched > state.fault.after) {
       note(state);
@@ -223,7 +226,22 @@ size_t FaultTransport::poll(std::span<Event> events) {
     failed_.pop_front();
   }
   const std::span<Event> rest = events.subspan(n);
-  return n + filter(rest.first(inner_->poll(rest)));
+  const std::span<Event> come = rest.first(inner_->poll(rest));
+  deny(come);
+  return n + filter(come);
+}
+
+void FaultTransport::deny(std::span<Event> events) {
+  for (FaultState& state : states_) {
+    if (state.fault.kind != FaultKind::deny) continue;
+    for (Event& event : events) {
+      if (event.kind != EventKind::completed || !state.is_about(event.peer)) continue;
+      if (++state.matched != state.fault.count) continue;
+      note(state);
+      event.kind = EventKind::failed;
+      event.status = state.fault.status;
+    }
+  }
 }
 
 // Takes out the completions that are kept back; returns how many events are left.
@@ -247,7 +265,8 @@ std::chrono::nanoseconds FaultTransport::idle_hint() const {
 
 bool FaultTransport::is_own(int32_t status) const {
   return std::any_of(states_.begin(), states_.end(), [&](const FaultState& state) {
-    const bool has_status = state.fault.kind == FaultKind::fail || state.fault.kind == FaultKind::report;
+    const FaultKind kind = state.fault.kind;
+    const bool has_status = kind == FaultKind::fail || kind == FaultKind::deny || kind == FaultKind::report;
     return has_status && state.fault.status == status;
   });
 }

@@ -187,15 +187,18 @@ TEST(Striped, TheLongestRequestIsThatOfTheNicThatTakesLeastAndProcessorsAreThose
 }
 
 TEST(Striped, WordsBehindTheirDataAreNotDealtOverSeveral) {
-  const auto make = [](size_t count) {
-    std::vector<StripedNic> nics;
-    for (size_t i = 0; i < count; ++i) {
-      nics.push_back({std::make_unique<ManualTransport>(Caps{.name = "manual", .ordered_writes = true}), "nic", {}});
-    }
-    return make_striped_transport({.rank = Rank{0}, .ranks = 2, .peers = {Rank{1}}}, std::move(nics));
-  };
-  EXPECT_TRUE(make(1)->caps().ordered_writes);
-  EXPECT_SAYS(error_of([&] { make(2); }), "need one NIC");
+  for (const bool is_ordered : {true, false}) {  // behind it in order, or behind its acknowledgement
+    const auto make = [is_ordered](size_t count) {
+      std::vector<StripedNic> nics;
+      for (size_t i = 0; i < count; ++i) {
+        const Caps caps{.name = "manual", .ordered_writes = is_ordered, .value_writes = true};
+        nics.push_back({std::make_unique<ManualTransport>(caps), "nic", {}});
+      }
+      return make_striped_transport({.rank = Rank{0}, .ranks = 2, .peers = {Rank{1}}}, std::move(nics));
+    };
+    EXPECT_EQ(make(1)->caps().ordered_writes, is_ordered);
+    EXPECT_SAYS(error_of([&] { make(2); }), "need one NIC");
+  }
 }
 
 }  // namespace

@@ -24,9 +24,7 @@ class StripedTransport final : public Transport {
   ~StripedTransport() override { close(); }
 
   const Caps& caps() const override { return caps_; }
-  void register_arena(uint64_t begin, uint64_t bytes) override {
-    for (Nic& nic : nics_) nic.transport->register_arena(begin, bytes);
-  }
+  void register_arena(uint64_t begin, uint64_t bytes) override;
   std::vector<std::byte> address() override {
     return pack([](Transport& t) { return t.address(); });
   }
@@ -38,6 +36,9 @@ class StripedTransport final : public Transport {
   void learn_keys(std::span<const std::vector<std::byte>> by_rank) override;
   size_t post(std::span<const WriteRequest> requests) override;
   size_t poll(std::span<Event> events) override;
+  void look_at_devices(std::chrono::nanoseconds patience) override {
+    for (Nic& nic : nics_) nic.transport->look_at_devices(patience);
+  }
   std::chrono::nanoseconds idle_hint() const override;
   std::string describe_status(int32_t status) const override { return nics_[0].transport->describe_status(status); }
   std::string describe_failure(const Event& event) const override;
@@ -115,11 +116,23 @@ StripedTransport::StripedTransport(const TransportContext& context, std::vector<
     nics_.back().busy.reserve(turns_.size());
   }
   caps_ = common_caps();
-  TILEWIRE_CHECK(nics_.size() == 1 || !caps_.ordered_writes, ErrorKind::invalid_argument,
-                 "words written behind their data need one NIC, and rank {} has {}", rank_.value, nics_.size());
+  TILEWIRE_CHECK(nics_.size() == 1 || (caps_.write_with_immediate && !caps_.ordered_writes),
+                 ErrorKind::invalid_argument, "words written behind their data need one NIC, and rank {} has {}",
+                 rank_.value, nics_.size());
   // Peers begin with different NICs.
   for (size_t r = 0; r < turns_.size(); ++r) {
     turns_[r].data = turns_[r].control = static_cast<uint32_t>((r + static_cast<size_t>(rank_.value)) % nics_.size());
+  }
+}
+
+// With all NICs or with none: who asks again would else leave two keys for the same memory.
+void StripedTransport::register_arena(uint64_t begin, uint64_t bytes) {
+  size_t done = 0;
+  try {
+    for (; done < nics_.size(); ++done) nics_[done].transport->register_arena(begin, bytes);
+  } catch (...) {
+    while (done > 0) nics_[--done].transport->unregister_arena(begin, bytes);
+    throw;
   }
 }
 

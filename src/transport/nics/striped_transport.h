@@ -21,8 +21,8 @@ struct StripedNic {
   NicFacts facts{};
 };
 
-// `nics` has one at least; more than one must not have Caps::ordered_writes, since a word and its data may take
-// different ones: Error(invalid_argument).
+// `nics` has one at least; more than one must announce their data by immediates, since a word behind its data may take
+// another one: Error(invalid_argument).
 std::unique_ptr<Transport> make_striped_transport(const TransportContext& context, std::vector<StripedNic> nics);
 
 }  // namespace tilewire

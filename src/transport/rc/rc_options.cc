@@ -39,6 +39,12 @@ RcOptions rc_options(const Options& options) {
                  .values = fmt::format("device = cuda, rc_signal = {}", to_string(rc.signal)),
                  .advice = "set rc_signal=immediate"});
   }
+  if (rc.signal == RcSignal::completion && rc.nics > 1) {
+    throw Error(ErrorKind::invalid_argument,
+                {.what = "words written when their data has been acknowledged need the NIC of that data",
+                 .values = fmt::format("rc_signal = completion, nics = {}", rc.nics),
+                 .advice = "set rc_signal=immediate, or nics=1"});
+  }
   if (rc.signal == RcSignal::ordered && (rc.channels > 1 || rc.nics > 1 || rc.relaxed_ordering)) {
     throw Error(ErrorKind::invalid_argument,
                 {.what = "words written behind their data need one NIC, one queue pair a peer and strict memory",

@@ -9,6 +9,7 @@
 #include "transport/error_text.h"
 #include "transport/rc/address.h"
 #include "transport/rc/rc_options.h"
+#include "transport/rc/rc_port.h"
 #include "transport/verbs/fake_device.h"
 #include "transport/verbs/gid_choice.h"
 #include "transport/verbs/handles.h"
@@ -70,6 +71,15 @@ TEST(KeyTable, FindsTheRangeOfEveryByteAndNoOther) {
   verbs::KeyTable late;
   late.add({100, 200, 1});
   EXPECT_EQ(late.find(99), nullptr);
+}
+
+TEST(KeyTable, WhatIsTakenOutIsNotFoundAndItsNeighboursAre) {
+  verbs::KeyTable table;
+  for (const uint32_t key : {1u, 2u, 3u}) table.add({key * 4096, key * 4096 + 4096, key});
+  EXPECT_EQ(table.remove(2 * 4096), 2u);
+  EXPECT_EQ(table.find(2 * 4096), nullptr);
+  EXPECT_EQ(table.find(2 * 4096 - 1)->key, 1u);
+  EXPECT_EQ(table.find(3 * 4096)->key, 3u);
 }
 
 TEST(KeyTable, ReadersNeverMissWhatWasThereWhileMoreComes) {
@@ -158,6 +168,25 @@ TEST(RcOptions, WordsBehindTheirDataNeedOneQueueAndStrictMemory) {
   options.rc_channels = 1;
   options.rc_relaxed_ordering = 1;
   EXPECT_THROW(rc_options(options), Error);
+}
+
+// The data of a word that leaves by another NIC may still be on its way into memory there, acknowledged or not.
+TEST(RcOptions, WordsBehindAnAcknowledgementNeedOneNicAndTakeOneWhereNoneIsAskedFor) {
+  Options options;
+  for (const char* signal : {"ordered", "completion"}) {
+    options.rc_signal = signal;
+    options.nics = 2;
+    const Error error = error_of([&] { rc_options(options); });
+    EXPECT_EQ(error.kind(), ErrorKind::invalid_argument);
+    EXPECT_SAYS(error, "nics = 2");
+    for (const int nics : {0, 1}) {
+      options.nics = nics;
+      EXPECT_EQ(rc_port_wish(rc_options(options)).nics, 1);
+    }
+  }
+  options.rc_signal = "immediate";
+  options.nics = 2;
+  EXPECT_EQ(rc_port_wish(rc_options(options)).nics, 2);
 }
 
 }  // namespace

@@ -40,11 +40,13 @@ std::string judge(const RcOptions& options, Port& port) {
 }  // namespace
 
 PortWish rc_port_wish(const RcOptions& options) {
-  return {.device_option = "rc_device",
-          .device = options.device,
-          // Words behind their data go by one way.
-          .nics = options.signal == RcSignal::ordered ? 1 : options.nics,
-          .judge = [options](Port& port) { return judge(options, port); }};
+  return {
+      .device_option = "rc_device",
+      .device = options.device,
+      // Words behind their data go by one way, also those that wait for its acknowledgement: what another NIC of the
+      // receiver has acknowledged may still be on its way into memory.
+      .nics = options.signal == RcSignal::immediate ? options.nics : 1,
+      .judge = [options](Port& port) { return judge(options, port); }};
 }
 
 abi::Mtu own_mtu(const Port& port, const RcOptions& options) {

@@ -40,6 +40,26 @@ TEST_F(RcPosts, ARequestIsCutAtTheLongestMessageAndAtKeysOfBothSidesWithItsImmed
   EXPECT_EQ(std::vector<int>(immediate, immediate + 4), (std::vector<int>{1, 2, 3, 4})) << "network byte order";
 }
 
+// It would be refused for ever, as by a queue that is full.
+TEST_F(RcSetup, ARequestAcrossMoreRangesThanTheQueueHasEntriesIsRefusedByNameAndOneAcrossAsManyIsPosted) {
+  constexpr uint64_t kParts = 32;
+  arena_.resize(kParts * kPage);
+  options_.send_entries = 16;
+  const auto transport = make(1);
+  for (uint64_t i = 0; i < kParts; ++i) transport->register_arena(i * kPage, kPage);
+  RcAddress peer = address_of(Rank{1});
+  peer.keys = {{0, kParts * kPage, 71}};
+  transport->connect(std::vector<Bytes>{{}, peer.pack()}, milliseconds(1));
+  const WriteRequest fits{.peer = Rank{1}, .src_offset = kPage, .bytes = 16 * kPage, .id = 6};
+  const WriteRequest never{.peer = Rank{1}, .src_offset = kPage, .bytes = 20 * kPage, .id = 7};
+  ASSERT_EQ(transport->post({&fits, 1}), 1u);
+  EXPECT_EQ(device_.posted.size(), 16u);
+  const Error error = error_of([&] { transport->post({&never, 1}); });
+  EXPECT_EQ(error.kind(), ErrorKind::resource);
+  EXPECT_SAYS(error, "request 7 to rank 1: src_offset = 4096, dst_offset = 0, bytes = 81920, parts = 20");
+  EXPECT_SAYS(error, "rc_send_entries = 16");
+}
+
 TEST_F(RcPosts, TheLastOfABatchIsSignalledAndFewOthersAre) {
   const auto transport = connected();
   const std::vector<WriteRequest> requests(40, {.peer = Rank{1}, .bytes = 16});
@@ -86,6 +106,39 @@ TEST_F(RcSetup, APostThatTheDeviceRefusesFailsItsRequestsByName) {
   EXPECT_EQ(events[0].id, 4u);
   EXPECT_EQ(events[1].id, 5u);
   EXPECT_EQ(events[1].peer, Rank{1});
+}
+
+// Of a device, for which no request may ever say it.
+TEST_F(RcPosts, ADeviceThatSaysThatItHasFailedEndsItByNameAndALinkThatComesBackDoesNot) {
+  const auto event = [](abi::EventType type, int port = 1) {
+    abi::AsyncEvent event{};
+    event.element.port = port;
+    event.type = type;
+    return event;
+  };
+  for (const auto& [type, text] : {std::pair{abi::kEventDeviceFatal, "the RDMA device has failed"},
+                                   std::pair{abi::kEventCqError, "a completion queue of the RDMA device has failed"}}) {
+    const auto transport = connected();
+    EXPECT_NO_THROW(transport->look_at_devices(milliseconds(0)));
+    device_.said = {event(static_cast<abi::EventType>(4)), event(type)};
+    const Error error = error_of([&] { transport->look_at_devices(std::chrono::hours(1)); });
+    EXPECT_EQ(error.kind(), ErrorKind::unavailable);
+    EXPECT_SAYS(error, text);
+    EXPECT_SAYS(error, "port nic0:1");
+    EXPECT_EQ(device_.not_acknowledged, 0) << "to destroy what it is about would never end";
+  }
+  const auto transport = connected();
+  device_.ports[0].attr.state = abi::kPortDown;
+  device_.said = {event(abi::kEventPortError, 2)};
+  EXPECT_NO_THROW(transport->look_at_devices(milliseconds(0))) << "the port of somebody else";
+  device_.said = {event(abi::kEventPortError)};
+  EXPECT_NO_THROW(transport->look_at_devices(std::chrono::hours(1))) << "it may come back";
+  device_.said = {event(abi::kEventPortActive)};
+  EXPECT_NO_THROW(transport->look_at_devices(milliseconds(0)));
+  device_.said = {event(abi::kEventPortError)};
+  EXPECT_SAYS(error_of([&] { transport->look_at_devices(milliseconds(0)); }), "port nic0:1 is down");
+  device_.ports[0].attr.state = abi::kPortActive;
+  EXPECT_NO_THROW(transport->look_at_devices(milliseconds(0))) << "it is back";
 }
 
 // A queue pair that fails flushes its receives too, and their completions may be seen first.

@@ -232,6 +232,24 @@ TEST_F(RcSetup, WhicheverRegistrationOverTwoNicsFailsAllIsUndone) {
   }
 }
 
+// Who asks again gets one key of it from each NIC.
+TEST_F(RcSetup, ARangeThatOneOfTwoNicsRefusesIsNobodysAndIsThereWhenItIsAskedForAgain) {
+  options_.nics = 2;
+  device_.refusals = {{"reg_mr", 5}};  // two are the transports' own, two of the first range, one of the second
+  const Verbs verbs = device_.table();
+  const auto transport = make_rc_transport(context_of(1), options_, verbs);
+  transport->register_arena(0, kPage);
+  transport->new_keys();
+  const int held = device_.held;
+  const Bytes no_keys = transport->new_keys();
+  EXPECT_EQ(error_of([&] { transport->register_arena(kPage, kPage); }).kind(), ErrorKind::resource);
+  EXPECT_EQ(device_.held, held);
+  EXPECT_EQ(transport->new_keys(), no_keys) << "peers would write where nothing is";
+  transport->register_arena(kPage, kPage);
+  EXPECT_EQ(device_.held, held + 2);
+  EXPECT_NE(transport->new_keys(), no_keys);
+}
+
 TEST_F(RcSetup, AFailedRegistrationNamesTheBytesAndTheLimitOnLockedMemory) {
   device_.refusals = {{"reg_mr", 2}};  // the first is the transport's own
   const auto transport = make();

@@ -14,6 +14,7 @@
 #include "transport/rc/queue.h"
 #include "transport/rc/rc_port.h"
 #include "transport/verbs/arena_memory.h"
+#include "transport/verbs/device_watch.h"
 #include "transport/verbs/memory.h"
 #include "transport/verbs/path_check.h"
 #include "transport/verbs/pieces.h"
@@ -46,6 +47,7 @@ class RcTransport final : public Transport {
 
   const Caps& caps() const override { return caps_; }
   void register_arena(uint64_t begin, uint64_t bytes) override;
+  void unregister_arena(uint64_t begin, uint64_t bytes) override;
   std::vector<std::byte> address() override;
   void connect(std::span<const std::vector<std::byte>> addresses, std::chrono::nanoseconds deadline) override;
   void check_paths(const StepLimit& limit) override;
@@ -53,6 +55,9 @@ class RcTransport final : public Transport {
   void learn_keys(std::span<const std::vector<std::byte>> by_rank) override;
   size_t post(std::span<const WriteRequest> requests) override;
   size_t poll(std::span<Event> events) override;
+  void look_at_devices(std::chrono::nanoseconds patience) override {
+    if (is_connected_) watch_.look(patience, where_);
+  }
   std::string describe_status(int32_t status) const override;
   void close() noexcept override;
 
@@ -77,6 +82,7 @@ class RcTransport final : public Transport {
   RcOptions options_;
   const Verbs& verbs_;
   verbs::Port port_;
+  verbs::DeviceWatch watch_;
   Caps caps_;
   Pd pd_;
   Cq cq_;
@@ -96,6 +102,7 @@ RcTransport::RcTransport(const TransportContext& context, const RcOptions& optio
       options_(options),
       verbs_(verbs),
       port_(std::move(port)),
+      watch_(verbs_, port_),
       caps_(caps_of(options, port_, context.peers.size() * static_cast<size_t>(options.channels))),
       pd_(verbs, verbs.alloc_pd(port_.context.get())),
       memory_(verbs, pd_.get(), context_, where_),
@@ -147,6 +154,8 @@ void RcTransport::make_queues() {
 void RcTransport::register_arena(uint64_t begin, uint64_t bytes) {
   memory_.add(begin, bytes, options_.relaxed_ordering && begin >= context_.strict_bytes);
 }
+
+void RcTransport::unregister_arena(uint64_t begin, uint64_t bytes) { memory_.remove(begin, bytes); }
 
 std::vector<std::byte> RcTransport::address() {
   RcAddress address{.signal = options_.signal,
@@ -219,6 +228,7 @@ void RcTransport::check_paths(const StepLimit& limit) {
 bool RcTransport::try_post(const WriteRequest& request) {
   const bool is_rank = static_cast<size_t>(request.peer.value) < peers_.size();
   memory_.cut(request, is_rank ? &peer_of(request.peer).arena : nullptr, caps_, port_.attr.max_msg_sz, pieces_);
+  check_parts(request, pieces_.size(), options_.send_entries, "rc_send_entries", where_);
   Peer& peer = peer_of(request.peer);
   // With words behind their data there is one channel; else order does not matter.
   RcQueue* queue = peer.queues[peer.next_channel];

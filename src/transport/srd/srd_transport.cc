@@ -13,6 +13,7 @@
 #include "transport/srd/peers.h"
 #include "transport/srd/probes.h"
 #include "transport/verbs/arena_memory.h"
+#include "transport/verbs/device_watch.h"
 #include "transport/verbs/path_check.h"
 
 namespace tilewire {
@@ -37,6 +38,7 @@ class SrdTransport final : public Transport {
 
   const Caps& caps() const override { return caps_; }
   void register_arena(uint64_t begin, uint64_t bytes) override;
+  void unregister_arena(uint64_t begin, uint64_t bytes) override;
   std::vector<std::byte> address() override;
   void connect(std::span<const std::vector<std::byte>> addresses, std::chrono::nanoseconds deadline) override;
   void check_paths(const StepLimit& limit) override;
@@ -44,6 +46,9 @@ class SrdTransport final : public Transport {
   void learn_keys(std::span<const std::vector<std::byte>> by_rank) override;
   size_t post(std::span<const WriteRequest> requests) override;
   size_t poll(std::span<Event> events) override;
+  void look_at_devices(std::chrono::nanoseconds patience) override {
+    if (is_connected_) watch_.look(patience, where_);
+  }
   std::string describe_status(int32_t status) const override;
   void close() noexcept override;
 
@@ -61,6 +66,7 @@ class SrdTransport final : public Transport {
   const std::string where_;
   SrdLibraries libraries_;
   SrdPort port_;
+  DeviceWatch watch_;
   SrdNeeds needs_;
   Caps caps_;
   uint32_t qkey_ = random_qkey();
@@ -83,6 +89,7 @@ SrdTransport::SrdTransport(const TransportContext& context, const SrdOptions& op
       where_(where_of(context.rank)),
       libraries_(libraries),
       port_(std::move(port)),
+      watch_(*libraries_.verbs, port_.port),
       needs_(srd_needs(port_, options, context, where_)),
       caps_{.name = "srd",
             .write_with_immediate = true,
@@ -116,6 +123,8 @@ SrdQueue::Setup SrdTransport::setup_of(uint32_t send_entries, uint32_t receive_e
 }
 
 void SrdTransport::register_arena(uint64_t begin, uint64_t bytes) { memory_.add(begin, bytes, /*is_relaxed=*/false); }
+
+void SrdTransport::unregister_arena(uint64_t begin, uint64_t bytes) { memory_.remove(begin, bytes); }
 
 std::vector<std::byte> SrdTransport::address() {
   SrdAddress address{.is_unsolicited = needs_.is_unsolicited,
@@ -200,6 +209,7 @@ void SrdTransport::check_paths(const StepLimit& limit) {
 bool SrdTransport::try_add(const WriteRequest& request, size_t channel) {
   SrdPeer* peer = peers_.find(request.peer);
   memory_.cut(request, peer != nullptr ? &peer->arena : nullptr, caps_, port_.efa.max_rdma_size, pieces_);
+  check_parts(request, pieces_.size(), needs_.send_entries, "srd_send_entries", where_);
   return lanes_[channel]->try_add(request, pieces_, peer->paths[channel]);
 }
 
@@ -270,8 +280,10 @@ void SrdTransport::send_reports() {
     SrdPeer& peer = peers_.at(source.rank);
     TakenCount& taken = peer.taken[source.channel];
     const SrdReport report{source.channel, static_cast<uint32_t>(taken.untold())};
-    report_lane_->try_add_own(SrdFlightKind::report, peer.report_path, peer.report_path.nothing, report.pack());
-    if (!report_lane_->post(ready_)) return;
+    if (!report_lane_->try_add_own(SrdFlightKind::report, peer.report_path, peer.report_path.nothing, report.pack()) ||
+        !report_lane_->post(ready_)) {
+      return;
+    }
     taken.tell();
     to_report_.pop_back();
   }

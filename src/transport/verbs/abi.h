@@ -307,4 +307,19 @@ struct Context {
   void* abi_compat;
 };
 
+enum EventType : int {
+  kEventCqError = 0,
+  kEventDeviceFatal = 8,
+  kEventPortActive = 9,
+  kEventPortError = 10,
+};
+
+struct AsyncEvent {
+  union {
+    void* handle;
+    int port;
+  } element;
+  EventType type;
+};
+
 }  // namespace tilewire::verbs::abi

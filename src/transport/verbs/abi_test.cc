@@ -54,6 +54,15 @@ SAME_NAMED(GidEntry, ibv_gid_entry, gid);
 SAME_NAMED(GidEntry, ibv_gid_entry, gid_index);
 SAME_NAMED(GidEntry, ibv_gid_entry, gid_type);
 
+SAME_SIZE(AsyncEvent, ibv_async_event);
+SAME_FIELD(AsyncEvent, element.port, ibv_async_event, element.port_num);
+SAME_FIELD(AsyncEvent, type, ibv_async_event, event_type);
+SAME_NUMBER(kEventCqError, IBV_EVENT_CQ_ERR);
+SAME_NUMBER(kEventDeviceFatal, IBV_EVENT_DEVICE_FATAL);
+SAME_NUMBER(kEventPortActive, IBV_EVENT_PORT_ACTIVE);
+SAME_NUMBER(kEventPortError, IBV_EVENT_PORT_ERR);
+SAME_NAMED(Context, ibv_context, async_fd);
+
 SAME_SIZE(Pd, ibv_pd);
 SAME_SIZE(Mr, ibv_mr);
 SAME_NAMED(Mr, ibv_mr, lkey);

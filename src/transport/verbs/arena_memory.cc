@@ -23,6 +23,15 @@ void ArenaMemory::add(uint64_t begin, uint64_t bytes, bool is_relaxed) {
   memory_.push_back(std::move(memory));
 }
 
+void ArenaMemory::remove(uint64_t begin, uint64_t bytes) {
+  if (bytes == 0) return;
+  ranges_.remove(begin, bytes);
+  const std::lock_guard lock(mutex_);
+  const uint32_t key = keys_.remove(begin);
+  std::erase_if(untold_, [=](const MemoryKey& untold) { return untold.begin == begin; });
+  std::erase_if(memory_, [=](const Mr& memory) { return memory->lkey == key; });
+}
+
 void ArenaMemory::cut(const WriteRequest& request, const PeerArena* peer, const Caps& caps, uint64_t most_bytes,
                       std::vector<Piece>& pieces) const {
   if (peer == nullptr || !peer->is_peer) {

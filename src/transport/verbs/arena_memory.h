@@ -1,7 +1,7 @@
 // What a rank has registered of its arena with one device: the ranges, the keys for its own requests, and those that its
 // peers have not been told yet. And what it knows of the arenas of those.
 //
-// Thread-safety: add() and untold_keys() from any thread, PeerArena::learn() by one thread at a time; what cut() reads of
+// Thread-safety: add(), remove() and untold_keys() from any thread, PeerArena::learn() by one thread at a time; what cut() reads of
 // all that it reads without a lock, also meanwhile.
 #pragma once
 
@@ -39,6 +39,8 @@ class ArenaMemory {
 
   // Registers [begin, begin + bytes) of the arena. Throws what register_memory() and RegisteredRanges::add() do.
   void add(uint64_t begin, uint64_t bytes, bool is_relaxed);
+  // Takes back what add() did with just that range, whose key nobody has been told.
+  void remove(uint64_t begin, uint64_t bytes);
   // Remote keys of what has been added since it was last asked.
   std::vector<MemoryKey> untold_keys();
 

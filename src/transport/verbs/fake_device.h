@@ -2,6 +2,9 @@
 // and counts what is still held. One at a time.
 #pragma once
 
+#include <fcntl.h>
+#include <sys/eventfd.h>
+
 #include <cerrno>
 #include <cstring>
 #include <deque>
@@ -9,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/unique_fd.h"
 #include "transport/verbs/table.h"
 
 namespace tilewire {
@@ -63,7 +67,10 @@ class FakeDevice {
     verbs::abi::SendWr wr;
     verbs::abi::Sge sge;  // zeros where it has none
   };
-  std::vector<Posted> posted{};    // to all send queues
+  std::vector<Posted> posted{};               // to all send queues
+  std::deque<verbs::abi::AsyncEvent> said{};  // by the devices, to be taken
+  int not_acknowledged = 0;
+  UniqueFd said_fd{eventfd(0, EFD_CLOEXEC)};
   verbs::abi::QpAttr last_path{};  // of the last queue pair brought to RTR
   bool has_new_functions = true;
 
@@ -133,7 +140,9 @@ inline verbs::Verbs FakeDevice::table() const {
   v.get_device_name = [](abi::Device* device) { return reinterpret_cast<Port*>(device)->device.c_str(); };
   v.open_device = [](abi::Device* device) {
     auto* context = self().hand_out<abi::Context>("open_device");
-    if (context != nullptr) context->device = device;
+    if (context == nullptr) return context;
+    context->device = device;
+    context->async_fd = self().said_fd.get();
     return context;
   };
   v.close_device = [](abi::Context* context) { return self().take_back("device", context); };
@@ -159,6 +168,16 @@ inline verbs::Verbs FakeDevice::table() const {
       *entry = port.gids[index];
       return 0;
     };
+    v.get_async_event = [](abi::Context* context, abi::AsyncEvent* event) {
+      // The kernel would wait where the descriptor lets it: here such a caller is told nothing at all.
+      const bool may_wait = (fcntl(context->async_fd, F_GETFL) & O_NONBLOCK) == 0;
+      if (may_wait || self().said.empty()) return -1;
+      *event = self().said.front();
+      self().said.pop_front();
+      ++self().not_acknowledged;
+      return 0;
+    };
+    v.ack_async_event = [](abi::AsyncEvent*) { --self().not_acknowledged; };
     v.reg_mr_optional = [](abi::Pd* pd, void* begin, size_t bytes, uint64_t, unsigned access) {
       return self().table().reg_mr(pd, begin, bytes, static_cast<int>(access));
     };

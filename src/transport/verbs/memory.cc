@@ -149,6 +149,16 @@ void KeyTable::add(const MemoryKey& key) {
   keys_.replace(std::move(next));
 }
 
+uint32_t KeyTable::remove(uint64_t begin) {
+  const std::span<const MemoryKey> now = keys_.now();
+  std::vector<MemoryKey> next(now.begin(), now.end());
+  const auto found = std::find_if(next.begin(), next.end(), [=](const MemoryKey& key) { return key.begin == begin; });
+  const uint32_t key = found->key;
+  next.erase(found);
+  keys_.replace(std::move(next));
+  return key;
+}
+
 const MemoryKey* KeyTable::find(uint64_t offset) const {
   const std::span<const MemoryKey> keys = keys_.now();
   const auto behind = std::upper_bound(keys.begin(), keys.end(), offset,

@@ -30,10 +30,12 @@ std::vector<MemoryKey> read_keys(ByteReader& reader);
 Bytes pack_keys(const std::vector<MemoryKey>& keys);
 std::vector<MemoryKey> unpack_keys(std::span<const std::byte> bytes);
 
-// Thread-safety: find() from any thread without a lock, also while add() runs; add() by one thread at a time.
+// Thread-safety: find() from any thread without a lock, also while the others run; those by one thread at a time.
 class KeyTable {
  public:
   void add(const MemoryKey& key);
+  // Takes out what begins there, which must be in it; returns its key.
+  uint32_t remove(uint64_t begin);
   // The key for the byte at `offset`, or null.
   const MemoryKey* find(uint64_t offset) const;
 

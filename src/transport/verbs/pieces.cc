@@ -36,4 +36,17 @@ void cut_request(const WriteRequest& request, const Ends& ends, uint64_t most_by
   }
 }
 
+void check_parts(const WriteRequest& request, size_t parts, uint32_t entries, const char* option,
+                 const std::string& where) {
+  if (parts <= entries) return;
+  throw Error(ErrorKind::resource,
+              {.what = "a request lies across more registered ranges than a send queue has entries",
+               .where = where,
+               .values = fmt::format("request {} to rank {}: src_offset = {}, dst_offset = {}, bytes = {}, parts = {}",
+                                     request.id, request.peer.value, request.src_offset, request.dst_offset,
+                                     request.bytes, parts),
+               .limit = fmt::format("{} = {}", option, entries),
+               .advice = fmt::format("raise {}, or arena_initial_bytes so that there are fewer ranges", option)});
+}
+
 }  // namespace tilewire::verbs

@@ -32,4 +32,9 @@ struct Ends {
 void cut_request(const WriteRequest& request, const Ends& ends, uint64_t most_bytes, std::vector<Piece>& pieces,
                  const std::string& where);
 
+// All parts of a request wait in one send queue. Throws Error(resource) where they are more than it has entries, and would
+// be refused for ever; `option` sets those.
+void check_parts(const WriteRequest& request, size_t parts, uint32_t entries, const char* option,
+                 const std::string& where);
+
 }  // namespace tilewire::verbs

@@ -42,7 +42,9 @@ namespace tilewire::verbs {
     (abi::Pd * pd, void* begin, size_t bytes, uint64_t io_address, unsigned access))                              \
   X(reg_dmabuf, ibv_reg_dmabuf_mr, abi::Mr*,                                                                      \
     (abi::Pd * pd, uint64_t offset, size_t bytes, uint64_t io_address, int fd, int access))                       \
-  X(qp_to_qp_ex, ibv_qp_to_qp_ex, abi::QpEx*, (abi::Qp * qp))
+  X(qp_to_qp_ex, ibv_qp_to_qp_ex, abi::QpEx*, (abi::Qp * qp))                                                     \
+  X(get_async_event, ibv_get_async_event, int, (abi::Context * context, abi::AsyncEvent * event))                 \
+  X(ack_async_event, ibv_ack_async_event, void, (abi::AsyncEvent * event))
 
 struct Verbs {
 #define TILEWIRE_VERBS_MEMBER(member, name, result, arguments) result(*member) arguments = nullptr;
