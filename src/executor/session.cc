@@ -23,6 +23,7 @@ namespace tilewire {
 namespace {
 
 constexpr const char* kVersion = TILEWIRE_VERSION;
+constexpr int64_t kLeastUserGrowthBytes = int64_t{1} << 20;
 
 int32_t default_workers(int64_t ranks_here) {
   const int64_t cores = std::max(1u, std::thread::hardware_concurrency());
@@ -179,10 +180,10 @@ void Session::grow_halves(uint64_t attempt, int64_t half_bytes) {
       log_warn("{}; growing by less", error.what());
       arena_->grow(half_bytes, 0);
     }
+    after_growth();
   } catch (const Error& error) {
     fail(error.kind(), fmt::format("rank {}: {}", rank().value, error.what()));
   }
-  after_growth();
   // Ranks may have got different amounts; when to grow again follows from the least, which all know.
   const std::vector<ArenaExport> exports = new_exports();
   ByteWriter writer;
@@ -221,11 +222,24 @@ std::byte* Session::allocate_user(int64_t bytes) {
   const QuietGuard guard(*this);
   throw_if_dead();
   const int64_t needed = arena_->user_bytes_for(bytes);
-  if (needed > arena_->user_bytes()) {
-    arena_->grow(0, needed);
-    after_growth();
-  }
+  if (needed > arena_->user_bytes()) grow_user(needed);
+  // Also after a growth whose registration has failed: what is handed out can be sent from.
+  if (transport_ && registered_ranges_ < arena_->ranges().size()) after_growth();
   return arena_->allocate_user(bytes);
+}
+
+// Each growth is a range that a network has to register, and a chunk across many of them as many writes: so it doubles.
+void Session::grow_user(int64_t needed) {
+  if (!transport_) return arena_->grow(0, needed);
+  const int64_t wanted =
+      std::min(std::max({needed, 2 * arena_->user_bytes(), kLeastUserGrowthBytes}), arena_->layout().user_stride_bytes);
+  try {
+    arena_->grow(0, wanted);
+  } catch (const Error& error) {
+    if (wanted <= needed) throw;
+    log_warn("{}; growing by less", error.what());
+    arena_->grow(0, needed);
+  }
 }
 
 void Session::fail(ErrorKind kind, const std::string& text) {

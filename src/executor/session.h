@@ -229,6 +229,7 @@ class Session {
   LocalReach local_reach();
   std::vector<Rank> remote_members(Rank of) const;
   void register_new_ranges();
+  void grow_user(int64_t needed);
   void after_growth();
   void await_sent() const noexcept;
   void tell_abort(const char* what_this_rank_did) noexcept;

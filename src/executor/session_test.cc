@@ -131,6 +131,48 @@ TEST(Session, AReportThatFailsEndsACommunicatorByTheNameOfALivingPeerAloneAndNot
   });
 }
 
+// Of the three writes of a call to each other rank, its record with a word and the word that it is done, the last one is
+// there and its acknowledgement is lost. As above: rank 1 leaves behind the call, and rank 2 stays.
+TEST(Session, ALastWordWithoutAcknowledgementEndsACommunicatorByTheNameOfAPeerThatStaysAndNotOfOneThatHasLeft) {
+  expect_given_time(std::chrono::seconds(1), [](std::chrono::milliseconds limit) {
+    Options options = test_options();
+    options.death_s = std::chrono::duration<double>(limit).count();
+    options.heartbeat_ms = 100;
+    const auto begin = Clock::now();
+    const auto outcomes = run_thread_cluster(
+        {1, 1, 1}, options,
+        [](Session& session) {
+          toil(session, 1);
+          if (session.rank() == Rank{1}) return;
+          comes_true([&] { return session.control().aborted().has_value(); });
+          session.control().throw_if_aborted();
+        },
+        [](Rank rank, Options& own) {
+          if (rank == Rank{0}) own.fault = "deny:peer=1,nth=3;deny:peer=2,nth=3";
+        });
+    const std::string& error = outcomes[2].error;
+    const bool is_named = error.find("a request to rank 2 failed") != std::string::npos;
+    if (Clock::now() - begin < limit) return "a goodbye had no time to come: " + error;
+    return is_named && outcomes[1].error.empty() ? "" : outcomes[1].error + error;
+  });
+}
+
+// All ranks but the one with the fault have left when it closes.
+TEST(Session, CallsEndWellWhereAllPeersHaveLeftBeforeTheirLastAcknowledgementsCame) {
+  const auto outcomes = run_thread_cluster(
+      {1, 1, 1}, test_options(),
+      [](Session& session) {
+        for (int i = 0; i < 3; ++i) toil(session, 1);
+        if (session.rank() != Rank{0}) return;
+        EXPECT_TRUE(comes_true([&] { return load_sent(session.arena().control()) == 3; }));
+      },
+      [](Rank rank, Options& own) {
+        if (rank == Rank{0}) own.fault = "deny:peer=1,nth=9;deny:peer=2,nth=9";
+      });
+  EXPECT_EQ(first_error(outcomes), "");
+  EXPECT_EQ(outcomes[0].faults_come, (std::vector<uint64_t>{1, 1}));
+}
+
 TEST(Session, ARoleWithoutWaitsLeavesWhenAnotherRankFails) {
   std::array<std::atomic<int32_t>, 4> pieces{};
   const auto outcomes = run_thread_cluster({2, 2}, test_options(), [&](Session& session) {
@@ -302,6 +344,19 @@ TEST(Session, GrowthGetsByWithLessThanDouble) {
     EXPECT_GE(session.agreed_half_bytes(), 11 << 20);
     EXPECT_LE(session.agreed_half_bytes(), 16 << 20);
     call.end();
+  });
+  EXPECT_EQ(first_error(outcomes), "");
+}
+
+// Each growth is a registration, and each border of two of them may cut a chunk.
+TEST(Session, MemoryOfUsersGrowsInFewStepsHoweverSmallTheyAre) {
+  Options options = test_options();
+  options.user_arena_reserve_bytes = 12 << 20;  // less than double at the end
+  const auto outcomes = run_thread_cluster({1, 1}, options, [&](Session& session) {
+    const size_t before = session.arena().ranges().size();
+    for (int i = 0; i < 1000; ++i) session.allocate_user(10'000);
+    EXPECT_LE(session.arena().ranges().size() - before, 5u);
+    EXPECT_EQ(session.arena().user_bytes(), 12 << 20);
   });
   EXPECT_EQ(first_error(outcomes), "");
 }

@@ -4,9 +4,12 @@
 
 #include <chrono>
 #include <csignal>
+#include <optional>
 #include <thread>
 
 #include "fake_verbs/control.h"
+#include "base/hash.h"
+#include "executor/call.h"
 #include "memory/forked_child.h"
 #include "op_random_calls.h"
 #include "ops/op_list.h"
@@ -14,6 +17,7 @@
 #include "testing/given_time.h"
 #include "testing/network_op_cases.h"
 #include "transport/bootstrap/held_port.h"
+#include "transport/error_text.h"
 
 namespace tilewire {
 namespace {
@@ -93,6 +97,47 @@ TYPED_TEST(OpsOverSrd, ARequestThatTheDeviceGivesUpNamesItsPeerAndTheCodeOnAllRa
   const FakeVerbsSetting setting("fail_nth=60,fail_code=8", "fail_nth=0");
   const auto outcomes = run_good_calls<TypeParam>(srd_test_options(), 50, {});
   expect_everywhere(outcomes, ErrorKind::aborted, {"a request to rank", "transport = srd", "EFA code 8"});
+}
+
+// The memory is there and the device does not know it: who asks again gets some that it knows.
+TEST(SrdGrowth, MemoryWhoseRegistrationIsRefusedIsNotHandedOutUntilItIsRegistered) {
+  const auto outcomes = run_thread_cluster({2, 2}, srd_test_options(), [](Session& session) {
+    OpCalls<ag_gemm::Op> op(session);
+    run_good(op, session.rank());
+    if (session.rank() == Rank{0}) {
+      const int64_t before = FakeVerbs::count("mr");
+      {
+        const FakeVerbsSetting setting("refuse=reg_mr:0:12", "refuse=none:0");
+        const Error error = error_of([&] { session.allocate_user(100'000); });
+        EXPECT_EQ(error.kind(), ErrorKind::resource);
+        EXPECT_SAYS(error, "Cannot allocate memory");
+      }
+      {
+        const FakeVerbsSetting setting("refuse=reg_mr:0:12", "refuse=none:0");
+        EXPECT_EQ(error_of([&] { session.allocate_user(100'000); }).kind(), ErrorKind::resource);
+      }
+      EXPECT_EQ(FakeVerbs::count("mr"), before);
+      session.free_user(session.allocate_user(100'000));
+      EXPECT_EQ(FakeVerbs::count("mr"), before + 1);
+    }
+    session.control().barrier("looked", session.deadline());
+    run_good(op, session.rank());
+  });
+  EXPECT_EQ(first_error(outcomes), "");
+}
+
+TEST(SrdGrowth, ARegistrationThatIsRefusedInACallIsNamedOnAllRanks) {
+  std::optional<FakeVerbsSetting> setting;
+  const auto outcomes = run_thread_cluster({2, 2}, srd_test_options(), [&](Session& session) {
+    OpCalls<ag_gemm::Op> op(session);
+    run_good(op, session.rank());
+    if (session.rank() == Rank{0}) setting.emplace("refuse=reg_mr:0:12", "refuse=none:0");
+    session.control().barrier("set", session.deadline());
+    Call call(session, "growth");
+    call.begin(std::make_shared<CallText>(plain_text("growth")));
+    call.agree(hash64("more"), 1 << 20);
+  });
+  expect_everywhere(outcomes, ErrorKind::resource, {"bytes: Cannot allocate memory"});
 }
 
 // What this process holds of devices and maps of arenas.
