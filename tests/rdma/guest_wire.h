@@ -3,7 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <cstdint>
+#include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -28,6 +31,16 @@ inline void run_shell(const std::string& command) {
   if (std::system(command.c_str()) != 0) throw std::runtime_error("failed: " + command);
 }
 
+// What a command prints.
+inline std::string output_of(const std::string& command) {
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  if (pipe == nullptr) throw std::runtime_error("failed: " + command);
+  std::string text;
+  char part[512];
+  while (fgets(part, sizeof(part), pipe.get()) != nullptr) text += part;
+  return text;
+}
+
 // What happens to packets that leave the ports of guest_device(), until this goes. `netem` as tc takes it: "loss 1%".
 class WireFault {
  public:
@@ -38,6 +51,15 @@ class WireFault {
   }
   ~WireFault() {
     for (int i = first_; i <= last_; ++i) run_shell(fmt::format("tc qdisc del dev port{} root", i));
+  }
+  // Packets that it has kept from their way.
+  int64_t dropped() const {
+    int64_t count = 0;
+    for (int i = first_; i <= last_; ++i) {
+      const std::string text = output_of(fmt::format("tc -s qdisc show dev port{} root", i));
+      if (const size_t at = text.find("dropped "); at != std::string::npos) count += std::atoll(text.c_str() + at + 8);
+    }
+    return count;
   }
   WireFault(const WireFault&) = delete;
   WireFault& operator=(const WireFault&) = delete;

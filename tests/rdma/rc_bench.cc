@@ -13,8 +13,10 @@
 #include "guest_wire.h"
 #include "transport/idle_pacer.h"
 #include "transport/proxy.h"
+#include "transport/proxy_engine.h"
 #include "transport/rc/rc_port.h"
 #include "transport/rc/rc_transport.h"
+#include "transport/request_table.h"
 #include "transport/test_network.h"
 
 namespace tilewire {
@@ -23,8 +25,11 @@ namespace {
 using namespace verbs;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kDepth = 128;  // messages under way
-constexpr int kBatch = 16;   // of one post, the last one signalled
+// Of the bare loop, as the proxy and the transport have them with the options as they are.
+const int kDepth = static_cast<int>(RequestTable::credits(RcOptions{}.send_entries));  // messages under way
+const int kReceives = static_cast<int>(RcOptions{}.receive_entries);
+constexpr int kChain = ProxyEngine::kPostBatch;  // messages of one post at most, the last one signalled
+constexpr int kSignalEvery = 16;                 // and of a long one some others
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -35,13 +40,13 @@ struct BareEnd {
     options.device = device;
     port = open_port(verbs, rc_port_wish(options), {});
     pd = Pd(verbs, verbs.alloc_pd(port.context.get()));
-    cq = Cq(verbs, verbs.create_cq(port.context.get(), 4 * kDepth, nullptr, nullptr, 0));
+    cq = Cq(verbs, verbs.create_cq(port.context.get(), kDepth + kReceives, nullptr, nullptr, 0));
     mr = Mr(verbs, verbs.reg_mr(pd.get(), memory.data(), bytes, abi::kAccessLocalWrite | abi::kAccessRemoteWrite));
     abi::QpInitAttr init{};
     init.send_cq = init.recv_cq = cq.get();
     init.qp_type = abi::kQpRc;
-    init.cap = {.max_send_wr = 2 * kDepth,
-                .max_recv_wr = 2 * kDepth,
+    init.cap = {.max_send_wr = static_cast<uint32_t>(kDepth),
+                .max_recv_wr = static_cast<uint32_t>(kReceives),
                 .max_send_sge = 1,
                 .max_recv_sge = 1,
                 .max_inline_data = 0};
@@ -51,7 +56,7 @@ struct BareEnd {
     attr.port_num = port.number;
     attr.qp_access_flags = abi::kAccessLocalWrite | abi::kAccessRemoteWrite;
     modify(attr, abi::kMaskState | abi::kMaskPkeyIndex | abi::kMaskPort | abi::kMaskAccessFlags);
-    post_receives(2 * kDepth);
+    post_receives(kReceives);
   }
   void modify(abi::QpAttr& attr, int mask) {
     if (verbs.modify_qp(qp.get(), &attr, mask) != 0) throw std::runtime_error("a bare queue pair cannot be connected");
@@ -79,18 +84,23 @@ struct BareEnd {
                      abi::kMaskMaxRdAtomic);
   }
   void post_receives(int count) {
-    std::array<abi::RecvWr, 2 * kDepth> chain{};
-    for (int i = 0; i + 1 < count; ++i) chain[i].next = &chain[i + 1];
+    std::fill(receives.begin(), receives.end(), abi::RecvWr{});
+    for (int i = 0; i + 1 < count; ++i) receives[i].next = &receives[i + 1];
     abi::RecvWr* bad = nullptr;
-    if (verbs.post_recv(qp.get(), chain.data(), &bad) != 0) throw std::runtime_error("no bare receives");
+    if (verbs.post_recv(qp.get(), receives.data(), &bad) != 0) throw std::runtime_error("no bare receives");
   }
   void post_writes(const BareEnd& to, uint64_t first, int count, uint64_t bytes) {
-    std::array<abi::SendWr, kBatch> chain{};
-    std::array<abi::Sge, kBatch> sges{};
+    std::array<abi::SendWr, kChain> chain{};
+    std::array<abi::Sge, kChain> sges{};
+    int unsignalled = 0;
     for (int i = 0; i < count; ++i) {
       const uint64_t at = (first + static_cast<uint64_t>(i)) * bytes % (memory.size() - bytes + 1) / bytes * bytes;
       sges[i] = {reinterpret_cast<uint64_t>(memory.data()) + at, static_cast<uint32_t>(bytes), mr->lkey};
-      chain[i].wr_id = static_cast<uint64_t>(count);
+      chain[i].wr_id = static_cast<uint64_t>(++unsignalled);  // messages that its completion stands for
+      if (unsignalled == kSignalEvery || i + 1 == count) {
+        chain[i].send_flags = abi::kSendSignaled;
+        unsignalled = 0;
+      }
       chain[i].opcode = abi::kWrRdmaWriteWithImm;
       chain[i].sg_list = &sges[i];
       chain[i].num_sge = 1;
@@ -98,11 +108,10 @@ struct BareEnd {
       chain[i].rkey = to.mr->rkey;
       if (i + 1 < count) chain[i].next = &chain[i + 1];
     }
-    chain[count - 1].send_flags = abi::kSendSignaled;
     abi::SendWr* bad = nullptr;
     if (verbs.post_send(qp.get(), chain.data(), &bad) != 0) throw std::runtime_error("no bare post");
   }
-  // Messages that are done since the last look: of the chains that have completed, or those that have come.
+  // Messages that are done since the last look: that have completed, or that have come.
   int take() {
     std::array<abi::Wc, 32> done;
     const int count = verbs.poll_cq(cq.get(), static_cast<int>(done.size()), done.data());
@@ -123,6 +132,7 @@ struct BareEnd {
   Cq cq;
   Mr mr;
   Qp qp;
+  std::vector<abi::RecvWr> receives = std::vector<abi::RecvWr>(static_cast<size_t>(kReceives));
 };
 
 constexpr uint64_t kMemory = 4 << 20;
@@ -133,7 +143,7 @@ class BareLoop {
  public:
   BareLoop() { from_.connect(to_), to_.connect(from_); }
   double rate(int messages, uint64_t bytes) {
-    std::atomic<int> arrived{0};  // the receiver has entries for 2 * kDepth
+    std::atomic<int> arrived{0};  // the receiver has entries for more than are under way
     const auto begin = Clock::now();
     std::thread receiver([&] {
       IdlePacer pacer = prepared_pacer();
@@ -142,8 +152,8 @@ class BareLoop {
     IdlePacer pacer = prepared_pacer();
     for (int posted = 0, completed = 0; completed < messages;) {
       const int room = std::min(kDepth - (posted - std::min(completed, arrived.load())), messages - posted);
-      if (room >= kBatch || (room > 0 && room == messages - posted)) {
-        const int count = std::min(room, kBatch);
+      if (room > 0) {
+        const int count = std::min(room, kChain);
         from_.post_writes(to_, static_cast<uint64_t>(posted), count, bytes);
         posted += count;
       }

@@ -5,9 +5,10 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
+#include <map>
 #include <memory>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include "guest_wire.h"
@@ -56,7 +57,10 @@ TYPED_TEST(OpsOverRc, EveryElementIsRightWithShortQueuesAndLostPackets) {
   options.ring_entries = 16;
   options.first_epoch = (int64_t{1} << (kImmediateEpochBits - 1)) - 2;  // where half its range is passed
   const WireFault fault("loss 1%");
-  EXPECT_EQ(first_error(run_calls_of_all_sizes<TypeParam>(options, use_device_of_node)), "");
+  for (int round = 0; round < 10 && fault.dropped() == 0; ++round) {
+    ASSERT_EQ(first_error(run_calls_of_all_sizes<TypeParam>(options, use_device_of_node)), "");
+  }
+  EXPECT_GT(fault.dropped(), 0);
 }
 
 TYPED_TEST(OpsOverRc, EveryElementIsRightOverSeveralNicsOfEachRank) {
@@ -116,20 +120,44 @@ TEST(RcFaults, ATransportThatTakesNothingForAWhileOnlyDelays) {
   expect_that_a_full_queue_only_delays<ag_gemm::Op>(rc_test_options(), use_device_of_node);
 }
 
+// What a process holds of the guest's devices, as the kernel lists it: so many of each kind.
+std::map<std::string, int> held_of_devices(pid_t process) {
+  std::map<std::string, int> held;
+  for (const char* kind : {"ctx", "pd", "cq", "qp", "mr"}) {
+    std::istringstream lines(output_of(fmt::format("rdma resource show {}", kind)));
+    int& count = held[kind];
+    for (std::string line; std::getline(lines, line);) {
+      count += (line + " ").find(fmt::format(" pid {} ", process)) != std::string::npos ? 1 : 0;
+    }
+  }
+  return held;
+}
+
+int held_in_all(pid_t process) {
+  int all = 0;
+  for (const auto& [kind, count] : held_of_devices(process)) all += count;
+  return all;
+}
+
 // When and how rank 3 ends; without a signal it does not.
 struct Fate {
   int signal = 0;
-  std::chrono::milliseconds into_creation{-1};  // so long after its beginning; negative: in the middle of a call
+  bool is_in_creation = false;  // as soon as it has a queue pair; else in the middle of a call
 };
 
-void end_this_process(Fate fate, std::chrono::milliseconds when) {
+void end_this_process(Fate fate) {
   std::thread([=] {
-    std::this_thread::sleep_for(when);
+    if (fate.is_in_creation) {
+      while (held_of_devices(getpid())["qp"] == 0) std::this_thread::sleep_for(1ms);
+    } else {
+      std::this_thread::sleep_for(20ms);
+    }
     kill(getpid(), fate.signal);
   }).detach();
 }
 
 // Ranks as processes, which may live for a minute. 10: the loss of rank 3 was named, where it died by the news of that.
+// 3: something of the device was left when the communicator was gone; 4: there was nothing of it before.
 int run_process(int32_t rank, int port, Fate fate) {
   Options options = rc_test_options();
   options.rank = rank;
@@ -137,29 +165,30 @@ int run_process(int32_t rank, int port, Fate fate) {
   options.layout = "2,2";
   options.rendezvous = fmt::format("127.0.0.1:{}", port);
   options.secret = "no secret from anybody";
-  if (fate.into_creation.count() >= 0) options.connect_deadline_s = 25;
+  if (fate.is_in_creation) options.connect_deadline_s = 25;
   if (fate.signal == SIGKILL) options.death_s = options.deadline_s = 1000;
   use_device_of_node(Rank{rank}, options);
   using Op = ag_gemm::Op;
   const bool is_doomed = rank == 3 && fate.signal != 0;
   try {
-    if (is_doomed && fate.into_creation.count() >= 0) end_this_process(fate, fate.into_creation);
+    if (is_doomed && fate.is_in_creation) end_this_process(fate);
     const auto session = Session::create({.options = options, .threads = {}});
     OpCalls<Op> op(*session);
     run_good(op, Rank{rank}, 3);
-    if (is_doomed && fate.into_creation.count() < 0) end_this_process(fate, 20ms);
+    if (is_doomed && !fate.is_in_creation) end_this_process(fate);
     if (fate.signal != 0) run_good(op, Rank{rank}, 100'000);
+    for (const auto& [kind, count] : held_of_devices(getpid())) {
+      if (count == 0) return 4;
+    }
     session->close();
   } catch (const Error& error) {
     const std::string text = error.what();
     const bool is_lost = error.kind() == ErrorKind::peer_lost && text.find("rank 3") != std::string::npos;
-    // On a very slow machine it had not even come.
-    const bool is_missed =
-        error.kind() == ErrorKind::deadline && text.find("rank 3 did not come to the rendezvous") != std::string::npos;
-    if (is_lost || is_missed) return 10;
+    if (is_lost) return held_in_all(getpid()) == 0 ? 10 : 3;
     fprintf(stderr, "rank %d: %s\n", rank, text.c_str());
     return 1;
   }
+  if (held_in_all(getpid()) > 0) return 3;
   return ::testing::Test::HasFailure() ? 2 : 0;
 }
 
@@ -175,33 +204,18 @@ std::vector<int> run_processes(int port, Fate fate = {}) {
   return codes;
 }
 
-// What processes hold of the guest's devices: contexts and registered memory, as the kernel counts them.
-int held_of_devices() {
-  int held = 0;
-  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen("rdma resource show", "r"), pclose);
-  char line[512];
-  while (pipe != nullptr && fgets(line, sizeof(line), pipe.get()) != nullptr) {
-    for (const char* kind : {" mr ", " ctx "}) {
-      if (const char* at = std::strstr(line, kind)) held += std::atoi(at + std::strlen(kind));
-    }
-  }
-  return held;
-}
-
 TEST(RcProcesses, AKilledRankIsNamedByAllOthersAndTheNextRunWorks) {
   EXPECT_EQ(run_processes(29511, {.signal = SIGKILL}), (std::vector<int>{10, 10, 10, -SIGKILL}));
   EXPECT_EQ(run_processes(29512), (std::vector<int>{0, 0, 0, 0}));
-  EXPECT_EQ(held_of_devices(), 0);
 }
 
-// Wherever in the creation that is on a busy machine, or behind it: one that has connected but never answers is silent.
+// Wherever in the creation that is on a busy machine, once it has queue pairs, or behind it: one that has connected but
+// never answers is silent.
 TEST(RcProcesses, ARankThatDiesOrFallsSilentWhileAllConnectIsNamedInTime) {
   int port = 29520;
-  for (const Fate& fate : {Fate{SIGKILL, 400ms}, Fate{SIGSTOP, 400ms}}) {
-    EXPECT_EQ(run_processes(port++, fate), (std::vector<int>{10, 10, 10, -SIGKILL}))
-        << "signal " << fate.signal << " after " << fate.into_creation.count() << " ms";
+  for (const int signal : {SIGKILL, SIGSTOP}) {
+    EXPECT_EQ(run_processes(port++, {signal, true}), (std::vector<int>{10, 10, 10, -SIGKILL})) << "signal " << signal;
   }
-  EXPECT_EQ(held_of_devices(), 0);
 }
 
 }  // namespace

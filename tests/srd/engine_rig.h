@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "fake_verbs/control.h"
+#include "memory/words.h"
 #include "srd/null_device.h"
 #include "transport/proxy_engine.h"
 #include "transport/srd/srd_transport.h"
@@ -37,8 +38,13 @@ class SrdEngineRig {
     while (engine_->step() || !engine_->is_idle()) {
     }
   }
+  static constexpr const char* kName = "srd";
+  static constexpr uint64_t kWritesOfAChunk = 1;
+  static constexpr bool kHasArrivals = true;
+
   uint64_t completions() const { return counters_.completions.value(); }
   uint64_t arrivals() const { return counters_.peers[0].arrivals.value(); }
+  Epoch word_of_chunks() const { return load_word(arena_.data(), layout_, 9); }
 
  private:
   static constexpr uint64_t kHalf = 1 << 16;

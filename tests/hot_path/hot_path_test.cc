@@ -1,4 +1,4 @@
-// What the proxy and the SRD transport do for a chunk, once a job is warm: no allocation, no lock, no system call.
+// What the proxy and a transport do for a chunk, once a job is warm: no allocation, no lock, no system call.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <linux/seccomp.h>
@@ -12,7 +12,9 @@
 #include <functional>
 #include <mutex>
 #include <new>
+#include <string>
 
+#include "hot_path/rc_rig.h"
 #include "srd/engine_rig.h"
 
 namespace {
@@ -41,40 +43,56 @@ extern "C" int pthread_mutex_lock(pthread_mutex_t* mutex) noexcept {
 namespace tilewire {
 namespace {
 
-constexpr int kCalls = 200;
+constexpr uint64_t kWarmCalls = 50;
+constexpr uint64_t kCalls = 200;
 constexpr int kChunks = 500;
 
-class SrdHotPath : public ::testing::Test {
+template <class Rig>
+class HotPath : public ::testing::Test {
  protected:
-  SrdHotPath() {
-    for (int i = 0; i < 50; ++i) rig_.call(kChunks);
+  HotPath() {
+    for (uint64_t i = 0; i < kWarmCalls; ++i) rig_.call(kChunks);
   }
   void run() {
-    for (int i = 0; i < kCalls; ++i) rig_.call(kChunks);
+    for (uint64_t i = 0; i < kCalls; ++i) rig_.call(kChunks);
   }
 
-  SrdEngineRig rig_;
+  Rig rig_;
 };
 
-TEST_F(SrdHotPath, EveryChunkIsSentCompletedAndAnsweredByAnArrival) {
-  const uint64_t completions = rig_.completions(), arrivals = rig_.arrivals();
-  run();
-  EXPECT_EQ(rig_.completions() - completions, uint64_t{kCalls} * (kChunks + 1));
-  EXPECT_EQ(rig_.arrivals() - arrivals, uint64_t{kCalls} * (kChunks + 1));
+using RcByImmediates = RcEngineRig<RcSignal::immediate, 1>;
+using RcOverTwoNics = RcEngineRig<RcSignal::immediate, 2>;
+using RcByOrder = RcEngineRig<RcSignal::ordered, 1>;
+using RcByAcknowledgements = RcEngineRig<RcSignal::completion, 1>;
+using Rigs = ::testing::Types<SrdEngineRig, RcByImmediates, RcOverTwoNics, RcByOrder, RcByAcknowledgements>;
+struct RigName {
+  template <class Rig>
+  static std::string GetName(int) {
+    return Rig::kName;
+  }
+};
+TYPED_TEST_SUITE(HotPath, Rigs, RigName);
+
+TYPED_TEST(HotPath, EveryChunkIsSentCompletedAndAnnounced) {
+  const uint64_t completions = this->rig_.completions(), arrivals = this->rig_.arrivals();
+  this->run();
+  EXPECT_EQ(this->rig_.completions() - completions, kCalls * (kChunks * TypeParam::kWritesOfAChunk + 1));
+  EXPECT_EQ(this->rig_.arrivals() - arrivals, TypeParam::kHasArrivals ? kCalls * (kChunks + 1) : 0);
+  EXPECT_EQ(this->rig_.word_of_chunks(), kWarmCalls + kCalls);
 }
 
-TEST_F(SrdHotPath, NothingIsAllocated) {
+TYPED_TEST(HotPath, NothingIsAllocated) {
   const uint64_t before = allocations;
-  run();
+  this->run();
   EXPECT_EQ(allocations - before, 0u);
 }
 
-TEST_F(SrdHotPath, NoLockIsTaken) {
+TYPED_TEST(HotPath, NoLockIsTaken) {
   std::mutex mutex;
   { const std::lock_guard counted(mutex); }
   ASSERT_GT(locks, 0u) << "locks are not counted";
   const uint64_t before = locks;
-  run();
+  this->run();
   EXPECT_EQ(locks - before, 0u);
 }
 
@@ -91,11 +109,11 @@ int status_in_strict_mode(const std::function<void()>& body) {
   return status;
 }
 
-TEST_F(SrdHotPath, TheSystemIsNotCalled) {
+TYPED_TEST(HotPath, TheSystemIsNotCalled) {
   const int forbidden = status_in_strict_mode([] { getppid(); });
   if (WIFEXITED(forbidden) && WEXITSTATUS(forbidden) == 77) GTEST_SKIP() << "strict mode cannot be had here";
   ASSERT_TRUE(WIFSIGNALED(forbidden)) << "a call went through";
-  const int status = status_in_strict_mode([&] { run(); });
+  const int status = status_in_strict_mode([&] { this->run(); });
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "ended by signal " << WTERMSIG(status);
 }
 
