@@ -4,9 +4,9 @@
 // Life: made by the registry, register_arena() for each range, address(), connect() with everybody's addresses,
 // check_paths(), then post() and poll() by the proxy thread until close().
 //
-// Thread-safety: register_arena, unregister_arena, new_keys and learn_keys may also be called while the proxy runs (the arena grows between
-// calls); address, connect, check_paths and close before the proxy starts or after it stopped; post, poll, look_at_devices
-// and idle_hint by the proxy thread alone.
+// Thread-safety: register_arena, unregister_arena, new_keys and learn_keys may also be called while the proxy runs (the
+// arena grows between calls); address, connect, check_paths and close before the proxy starts or after it stopped; post,
+// poll, look_at_devices and idle_hint by the proxy thread alone.
 #pragma once
 
 #include <chrono>

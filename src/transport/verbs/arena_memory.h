@@ -1,8 +1,8 @@
 // What a rank has registered of its arena with one device: the ranges, the keys for its own requests, and those that its
 // peers have not been told yet. And what it knows of the arenas of those.
 //
-// Thread-safety: add(), remove() and untold_keys() from any thread, PeerArena::learn() by one thread at a time; what cut() reads of
-// all that it reads without a lock, also meanwhile.
+// Thread-safety: add(), remove() and untold_keys() from any thread, PeerArena::learn() by one thread at a time; what cut()
+// reads of all that it reads without a lock, also meanwhile.
 #pragma once
 
 #include <cstdint>
