@@ -7,9 +7,8 @@
 // who does what says HelperDeal.
 #pragma once
 
-#include "device/comm/rank_warps.cuh"
+#include "device/reduction/fused_reduction.cuh"
 #include "device/reduction/result_slots.cuh"
-#include "device/tile/gemm_kernel.cuh"
 #include "ops/gemm_ar/device_parameters.cuh"
 #include "ops/gemm_ar/either_form.h"
 #include "ops/gemm_ar/helper_deal.h"
@@ -160,16 +159,10 @@ TILEWIRE_DEVICE void run_sends(const FusedParameters& p, const CallSpace& space)
 
 // What the warps of a CTA do beside its tiles.
 template <class Form>
-class Beside {
+class Beside : public BesideTiles<Form, FusedParameters, kComputeRole> {
  public:
-  TILEWIRE_DEVICE Beside(const FusedParameters& p, const CallSpace& space, const SharedTiles<Form>& shared)
-      : p_(p), space_(space), finish_(shared.spare()) {
-    static_assert(CtaFinish::kSharedBytes <= Form::kSpareBytes);
-  }
+  using BesideTiles<Form, FusedParameters, kComputeRole>::BesideTiles;
 
-  TILEWIRE_DEVICE void init() const { finish_.init(); }
-  TILEWIRE_DEVICE void computed() const { finish_.arrive(); }
-  TILEWIRE_DEVICE TileTrace trace(uint32_t group) const { return {space_, group, kComputeRole}; }
   TILEWIRE_DEVICE void run(uint32_t warp) const {
     const auto cta = static_cast<int32_t>(blockIdx.x), ctas = static_cast<int32_t>(gridDim.x);
     if (warp == 1) {
@@ -187,23 +180,14 @@ class Beside {
   }
 
  private:
-  const FusedParameters& p_;
-  const CallSpace& space_;
-  CtaFinish finish_;
+  using BesideTiles<Form, FusedParameters, kComputeRole>::p_;
+  using BesideTiles<Form, FusedParameters, kComputeRole>::space_;
+  using BesideTiles<Form, FusedParameters, kComputeRole>::finish_;
 };
 
 template <class Config>
 __global__ void __launch_bounds__(kGemmThreads, 1) fused_kernel(const __grid_constant__ FusedParameters p) {
-  using Form = typename Config::Form;
-  using Plan = FormPlan<Form>;
-  extern __shared__ __align__(1024) uint8_t memory[];
-  const CallSpace space(p.schedule.frame, p.call);
-  const SharedTiles<Form> shared(memory);
-  constexpr WorkSize kSize{Form::kRows * Plan::kClusterRowTiles, Form::kCols * Plan::kClusterColTiles};
-  run_gemm_roles<Config>(shared, PartialTileMaps<Form, TileRole, Schedule>(p.a, p.b, p.schedule, space, p.reduction),
-                         TileRole(p.schedule, SharedTiles<Form>::worker(), kSize),
-                         CallGate(space, kComputeRole, kTilePauseNs), p.stages_per_tile, WireEpilogue(p.reduction),
-                         Beside<Form>(p, space, shared));
+  run_reduction<Config, TileRole, kComputeRole, Beside>(p);
 }
 
 }  // namespace tilewire::gemm_ar

@@ -1,0 +1,50 @@
+// What the fused kernels of ops that sum products over ranks are alike: all CTAs compute, in clusters of the form with one
+// compute worker each, and a tile goes from the epilogue into slots; what adds up and speaks for the rank stands beside it.
+//
+// Parameters are the op's: a, b, schedule, call, reduction, stages_per_tile.
+#pragma once
+
+#include "device/comm/rank_warps.cuh"
+#include "device/reduction/partial_tiles.cuh"
+#include "device/tile/gemm_kernel.cuh"
+
+#include <type_traits>
+
+namespace tilewire {
+
+// What the warps of a CTA do beside its tiles, but for run(warp), which is the op's.
+template <class Form, class Parameters, int32_t kComputeRole>
+class BesideTiles {
+ public:
+  TILEWIRE_DEVICE BesideTiles(const Parameters& p, const CallSpace& space, const SharedTiles<Form>& shared)
+      : p_(p), space_(space), finish_(shared.spare()) {
+    static_assert(CtaFinish::kSharedBytes <= Form::kSpareBytes);
+  }
+
+  TILEWIRE_DEVICE void init() const { finish_.init(); }
+  TILEWIRE_DEVICE void computed() const { finish_.arrive(); }
+  TILEWIRE_DEVICE TileTrace trace(uint32_t group) const { return {space_, group, kComputeRole}; }
+
+ protected:
+  const Parameters& p_;
+  const CallSpace& space_;
+  CtaFinish finish_;
+};
+
+// The whole kernel. TileRole: a PartialTileRole; Beside<Form>: see above.
+template <class Config, class TileRole, int32_t kComputeRole, template <class> class Beside, class Parameters>
+TILEWIRE_DEVICE void run_reduction(const Parameters& p) {
+  using Form = typename Config::Form;
+  using Plan = FormPlan<Form>;
+  extern __shared__ __align__(1024) uint8_t memory[];
+  const CallSpace space(p.schedule.frame, p.call);
+  const SharedTiles<Form> shared(memory);
+  constexpr WorkSize kSize{Form::kRows * Plan::kClusterRowTiles, Form::kCols * Plan::kClusterColTiles};
+  using Maps = PartialTileMaps<Form, TileRole, std::remove_cvref_t<decltype(p.schedule)>>;
+  run_gemm_roles<Config>(shared, Maps(p.a, p.b, p.schedule, space, p.reduction),
+                         TileRole(p.schedule, SharedTiles<Form>::worker(), kSize),
+                         CallGate(space, kComputeRole, kTilePauseNs), p.stages_per_tile, WireEpilogue(p.reduction),
+                         Beside<Form>(p, space, shared));
+}
+
+}  // namespace tilewire
