@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "testing/sanitized.h"
 #include "testing/simulation_test_support.h"
 
 #ifndef TILEWIRE_OP
@@ -54,7 +55,7 @@ TEST(ReductionCalls, SizesOfZeroAndOneAreLegal) {
 
 TEST(ReductionCalls, EveryWorldSizeAndLayoutGivesEveryElement) {
   const std::vector<Layout> layouts = {{1}, {2}, {1, 1}, {3, 1}, {1, 3}, {2, 3}, {1, 1, 2}, {4}, {1, 2, 1, 2}};
-  for (const Layout& layout : layouts) {
+  for (const Layout& layout : part_if_sanitized(layouts)) {
     std::vector<int64_t> rows;
     for (int64_t r = 0; r < ranks_of(layout); ++r) rows.push_back((r * 37 + 11) % 50);
     SCOPED_TRACE(testing::PrintToString(layout));

@@ -16,6 +16,7 @@
 #include "soak/soak_networks.h"
 #include "soak/soak_run.h"
 #include "testing/op_test_support.h"
+#include "testing/sanitized.h"
 #include "testing/simulation_test_support.h"
 
 namespace tilewire {
@@ -24,8 +25,10 @@ namespace {
 constexpr int kPool = 48;  // different calls
 // Ten thousand a minute, and as many at least.
 int64_t calls() {
-  return soak_run().of_that_many(
-      soak_run().is_long ? static_cast<int64_t>(1e4 * std::max(soak_run().minutes.count(), 1.0)) : 500);
+  return soak_run().of_that_many(soak_run().is_long
+                                     ? static_cast<int64_t>(1e4 * std::max(soak_run().minutes.count(), 1.0))
+                                 : kIsSanitized ? 200
+                                                : 500);
 }
 
 // One call on one rank, which keeps its data.
