@@ -2,7 +2,8 @@
 
 #include "api/op_front.h"
 #include "ops/ag_gemm/device_op.h"
-#include "ops/ag_gemm/simulation.h"
+#include "ops/ag_gemm/device_plan.h"
+#include "ops/ag_gemm/model.h"
 
 namespace tilewire {
 namespace {

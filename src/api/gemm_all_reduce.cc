@@ -4,7 +4,7 @@
 #include "ops/gemm_ar/device_op.h"
 #include "ops/gemm_ar/device_plan.h"
 #include "ops/gemm_ar/gemm_ar.h"
-#include "ops/gemm_ar/simulation.h"
+#include "ops/gemm_ar/model.h"
 
 namespace tilewire {
 namespace {

@@ -4,7 +4,7 @@
 #include "ops/gemm_rs/device_op.h"
 #include "ops/gemm_rs/device_plan.h"
 #include "ops/gemm_rs/gemm_rs.h"
-#include "ops/gemm_rs/simulation.h"
+#include "ops/gemm_rs/model.h"
 
 namespace tilewire {
 namespace {

@@ -2,7 +2,7 @@
 
 #include "api/op_front.h"
 #include "ops/moe_dispatch/moe_dispatch.h"
-#include "ops/moe_dispatch/simulation.h"
+#include "ops/moe_dispatch/model.h"
 
 namespace tilewire {
 namespace {

@@ -90,7 +90,7 @@ CallReport run_handle(const OpHandle<typename F::Shape>& handle, typename F::Arg
                                                           &problem);
 }
 
-// The folder's simulate() for the plan that its planner makes.
+// What simulate() says of the plan that the op's planner makes.
 template <class F>
 requires SimulatedOp<typename F::Op> PlanAnswer plan_op(const typename OpHandle<typename F::Shape>::Query& query) {
   const PlanSite site(query);

@@ -6,15 +6,15 @@
 #include <concepts>
 #include <string>
 
+#include "planning/op_simulation.h"
 #include "planning/plan_parts.h"
 #include "schedule/simulator/timed_run.h"
 #include "schedule/topology_tables.h"
 
 namespace tilewire {
 
-// What a query needs of an op beside its planner, and what its folder makes of its model by simulate_op()
-// (planning/op_simulation.h): how long a call takes on a clock, with a timeline where `keeps_trace`. Ranks other than
-// context.me are taken to have its problem.
+// What a query needs of an op beside its planner (planning/op_simulation.h): how long a call takes on a clock, with a
+// timeline where `keeps_trace`.
 template <class Op>
 concept SimulatedOp = requires(const typename Op::Problem& problem, const typename Op::Plan& plan,
                                const TopologyTables& topology, const PlanContext& context, bool keeps_trace) {

@@ -4,7 +4,7 @@
 
 #include "api/op_front.h"
 #include "ops/attention/attention.h"
-#include "ops/attention/simulation.h"
+#include "ops/attention/model.h"
 
 namespace tilewire {
 namespace {

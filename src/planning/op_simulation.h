@@ -9,8 +9,8 @@
 //   Choice has `workers`, its number of compute workers
 //   Tables(const Problem&, const Choice&, const PlanContext&), Schedule Tables::schedule(Epoch) const
 //   check_choice(choice, problem, context) beside its Choice, which throws where the plan cannot be
-// and for predictions, a function beside its Problem that calls simulate_op() (api/plan_query.h: SimulatedOp):
-//   TimedReport simulate(const Problem&, const Choice&, const TopologyTables&, const PlanContext&, bool keeps_trace)
+// and for predictions, which only files ask for that know the model:
+//   Choice::Model is the RankModel
 #pragma once
 
 #include <concepts>
@@ -118,12 +118,16 @@ class OpSimulation {
   std::vector<std::shared_ptr<void>> kept_;
 };
 
-// Predicted by walking the roles of all ranks on a clock. Ranks other than context.me are taken to have its problem.
-template <SimulatedModel Model>
-TimedReport simulate_op(const typename Model::Problem& problem, const typename Model::Choice& choice,
-                        const TopologyTables& topology, const PlanContext& context, bool keeps_trace) {
+// Predicted by walking the roles of all ranks on a clock. Ranks other than context.me are taken to have its part of the
+// problem and of the plan. Plans of GPU ranks have a function of that name in their folder, as clusters have a rate of
+// their own.
+template <class Choice>
+requires requires { typename Choice::Model; }
+TimedReport simulate(const typename Choice::Problem& problem, const Choice& choice, const TopologyTables& topology,
+                     const PlanContext& context, bool keeps_trace) {
+  static_assert(SimulatedModel<typename Choice::Model>);
   OpSimulation simulation(topology, context.arena);
-  simulation.add_call<Model>(problem, {choice}, context.machine);
+  simulation.add_call<typename Choice::Model>(problem, {choice}, context.machine);
   return run_timed(simulation.program(), {.machine = context.machine, .keeps_trace = keeps_trace});
 }
 

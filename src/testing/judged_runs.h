@@ -1,6 +1,5 @@
 // For tests that an op's planner and the simulator do not contradict each other: one problem on one cluster, priced by
-// both. Model is as in op_simulation.h; make_plan(problem, context), check_plan(choice, problem, context) and
-// simulate() lie beside its Problem.
+// both. Model is as in op_simulation.h.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "ops/ag_gemm/simulation.h"
+#include "ops/ag_gemm/model.h"
 #include "testing/walk_bench.h"
 
 namespace tilewire::ag_gemm {

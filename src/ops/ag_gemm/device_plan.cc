@@ -14,7 +14,8 @@
 #include "ops/ag_gemm/arrivals.h"
 #include "ops/ag_gemm/cost.h"
 #include "ops/ag_gemm/gather_times.h"
-#include "ops/ag_gemm/simulation.h"
+#include "ops/ag_gemm/model.h"
+#include "planning/op_simulation.h"
 #include "planning/planner.h"
 #include "schedule/call_cost.h"
 

@@ -9,6 +9,8 @@
 
 #include "device/tile/tile_form.h"
 #include "ops/ag_gemm/plan.h"
+#include "schedule/simulator/timed_run.h"
+#include "schedule/topology_tables.h"
 
 namespace tilewire::ag_gemm {
 
@@ -85,6 +87,10 @@ class FusedTables {
 // The best plan for a rank that may take `context.workers` SMs, of which `push_ctas` and more only communicate; otherwise as
 // make_plan<FusedPlan>(), where none does.
 PlanOf<FusedPlan> make_fused_plan(const Problem& problem, const PlanContext& context, int32_t push_ctas);
+
+// How long a call of GPU ranks takes, as simulate() says of CPU ranks (planning/op_simulation.h); clusters for workers.
+TimedReport simulate(const Problem& problem, const FusedPlan& plan, const TopologyTables& topology,
+                     const PlanContext& context, bool keeps_trace);
 
 }  // namespace tilewire::ag_gemm
 

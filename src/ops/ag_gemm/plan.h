@@ -14,12 +14,14 @@
 
 namespace tilewire::ag_gemm {
 
-class Planner;  // plan.cc
+class Planner;     // plan.cc
+struct RankModel;  // model.h
 
 // The numbers of a plan, as printed, stored and passed by users. Plans are made by make_plan() and check_plan().
 struct PlanChoice {
   using Problem = ag_gemm::Problem;
   using Planner = ag_gemm::Planner;
+  using Model = RankModel;
 
   // Equal on all ranks:
   int64_t chunk_rows = 128;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ops/ag_gemm/call_fixture.h"
-#include "ops/ag_gemm/simulation.h"
+#include "ops/ag_gemm/model.h"
 #include "testing/simulation_test_support.h"
 
 namespace tilewire {

@@ -1,6 +1,6 @@
 // The protocol of AllGather+GEMM in the simulator: random sequences of calls on one arena, every order for small cases,
 // and rules broken on purpose, which must be named.
-#include "ops/ag_gemm/simulation.h"
+#include "ops/ag_gemm/model.h"
 
 #include <gtest/gtest.h>
 

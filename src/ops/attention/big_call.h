@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "ops/attention/simulation.h"
+#include "ops/attention/model.h"
 #include "testing/walk_bench.h"
 
 namespace tilewire::attention {

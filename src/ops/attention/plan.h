@@ -16,12 +16,14 @@ namespace tilewire::attention {
 // on the plan, chunks are whole multiples of it.
 inline constexpr int64_t kKeyBlock = 64;
 
-class Planner;  // plan.cc
+class Planner;     // plan.cc
+struct RankModel;  // model.h
 
 // The numbers of a plan, as printed, stored and passed by users. Plans are made by make_plan() and check_plan().
 struct PlanChoice {
   using Problem = attention::Problem;
   using Planner = attention::Planner;
+  using Model = RankModel;
 
   // Equal on all ranks:
   bool is_step_major = false;

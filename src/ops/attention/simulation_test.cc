@@ -1,6 +1,6 @@
 // The protocol of ring attention in the simulator: random sequences of calls on one arena, every order for small cases,
 // the smallest windows, and rules broken on purpose, which must be named.
-#include "ops/attention/simulation.h"
+#include "ops/attention/model.h"
 
 #include <gtest/gtest.h>
 

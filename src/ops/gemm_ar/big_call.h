@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "ops/gemm_ar/simulation.h"
+#include "ops/gemm_ar/model.h"
 #include "testing/walk_bench.h"
 
 namespace tilewire::gemm_ar {

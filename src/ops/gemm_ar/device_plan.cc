@@ -7,7 +7,8 @@
 
 #include "ops/gemm_ar/helper_deal.h"
 #include "ops/gemm_ar/layout.h"
-#include "ops/gemm_ar/simulation.h"
+#include "ops/gemm_ar/model.h"
+#include "planning/op_simulation.h"
 #include "planning/plan_json.h"
 #include "planning/planner.h"
 #include "reduction/tiled_planner.h"

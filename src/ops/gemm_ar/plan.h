@@ -14,12 +14,14 @@
 
 namespace tilewire::gemm_ar {
 
-class Planner;  // plan.cc
+class Planner;     // plan.cc
+struct RankModel;  // model.h
 
 // The numbers of a plan, as printed, stored and passed by users. Plans are made by make_plan() and check_plan().
 struct PlanChoice {
   using Problem = gemm_ar::Problem;
   using Planner = gemm_ar::Planner;
+  using Model = RankModel;
 
   // Equal on all ranks:
   bool is_one_shot = false;

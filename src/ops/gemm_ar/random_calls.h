@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ops/gemm_ar/call_fixture.h"
-#include "ops/gemm_ar/simulation.h"
+#include "ops/gemm_ar/model.h"
 #include "testing/reduction_random_calls.h"
 #include "testing/simulation_test_support.h"
 

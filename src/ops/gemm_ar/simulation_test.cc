@@ -1,6 +1,6 @@
 // The protocol of GEMM+AllReduce in the simulator: random sequences of calls on one arena, every order for small cases,
 // windows, and rules broken on purpose, which must be named. Both forms.
-#include "ops/gemm_ar/simulation.h"
+#include "ops/gemm_ar/model.h"
 
 #include <gtest/gtest.h>
 

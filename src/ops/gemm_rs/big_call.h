@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "ops/gemm_rs/simulation.h"
+#include "ops/gemm_rs/model.h"
 #include "testing/walk_bench.h"
 
 namespace tilewire::gemm_rs {

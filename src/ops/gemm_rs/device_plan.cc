@@ -4,7 +4,8 @@
 #include <vector>
 
 #include "ops/gemm_rs/layout.h"
-#include "ops/gemm_rs/simulation.h"
+#include "ops/gemm_rs/model.h"
+#include "planning/op_simulation.h"
 #include "planning/planner.h"
 #include "reduction/tiled_planner.h"
 #include "reduction/tiled_simulation.h"

@@ -10,6 +10,8 @@
 #include "ops/gemm_rs/plan.h"
 #include "planning/op_plans.h"
 #include "reduction/tiled_plan.h"
+#include "schedule/simulator/timed_run.h"
+#include "schedule/topology_tables.h"
 
 namespace tilewire::gemm_rs {
 
@@ -49,6 +51,10 @@ class FusedTables : public TiledTables<ScheduleTables> {
  public:
   FusedTables(const Problem& problem, const FusedPlan& plan, const PlanContext& context);
 };
+
+// How long a call of GPU ranks takes, as simulate() says of CPU ranks (planning/op_simulation.h); clusters for workers.
+TimedReport simulate(const Problem& problem, const FusedPlan& plan, const TopologyTables& topology,
+                     const PlanContext& context, bool keeps_trace);
 
 }  // namespace tilewire::gemm_rs
 

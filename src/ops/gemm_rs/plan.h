@@ -14,12 +14,14 @@
 
 namespace tilewire::gemm_rs {
 
-class Planner;  // plan.cc
+class Planner;     // plan.cc
+struct RankModel;  // model.h
 
 // The numbers of a plan, as printed, stored and passed by users. Plans are made by make_plan() and check_plan().
 struct PlanChoice {
   using Problem = gemm_rs::Problem;
   using Planner = gemm_rs::Planner;
+  using Model = RankModel;
 
   // Equal on all ranks:
   int64_t chunk_rows = 128;

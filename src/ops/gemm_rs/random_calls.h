@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "ops/gemm_rs/call_fixture.h"
-#include "ops/gemm_rs/simulation.h"
+#include "ops/gemm_rs/model.h"
 #include "testing/reduction_random_calls.h"
 #include "testing/simulation_test_support.h"
 

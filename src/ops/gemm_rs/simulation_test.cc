@@ -1,6 +1,6 @@
 // The protocol of GEMM+ReduceScatter in the simulator: random sequences of calls on one arena, every order for small
 // cases, windows, and rules broken on purpose, which must be named.
-#include "ops/gemm_rs/simulation.h"
+#include "ops/gemm_rs/model.h"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // A large call of MoE dispatch, for the bench of how long the simulator takes for it.
 #pragma once
 
-#include "ops/moe_dispatch/simulation.h"
+#include "ops/moe_dispatch/model.h"
 #include "testing/walk_bench.h"
 
 namespace tilewire::moe_dispatch {

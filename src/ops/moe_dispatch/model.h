@@ -1,5 +1,5 @@
 // MoE dispatch for the simulator: which memory each role's work reads and writes, and what a tile costs. The iterators
-// are those of schedule.h; nothing is computed here that they do not say.
+// are those of schedule.h; nothing is computed here that they do not say. Where tokens go is what sample_routing.h says.
 #pragma once
 
 #include <algorithm>

@@ -14,12 +14,14 @@
 
 namespace tilewire::moe_dispatch {
 
-class Planner;  // plan.cc
+class Planner;     // plan.cc
+struct RankModel;  // model.h
 
 // The numbers of a plan, as printed, stored and passed by users. Plans are made by make_plan() and check_plan().
 struct PlanChoice {
   using Problem = moe_dispatch::Problem;
   using Planner = moe_dispatch::Planner;
+  using Model = RankModel;
 
   // Equal on all ranks:
   int64_t block_tokens = 1024;  // tokens of each rank that go in a round

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ops/moe_dispatch/call_fixture.h"
-#include "ops/moe_dispatch/simulation.h"
+#include "ops/moe_dispatch/model.h"
 #include "testing/simulation_test_support.h"
 
 namespace tilewire {

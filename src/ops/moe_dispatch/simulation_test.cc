@@ -1,6 +1,6 @@
 // The protocol of MoE dispatch in the simulator: random sequences of calls on one arena, every order for small cases,
 // windows, and rules broken on purpose, which must be named.
-#include "ops/moe_dispatch/simulation.h"
+#include "ops/moe_dispatch/model.h"
 
 #include <gtest/gtest.h>
 
