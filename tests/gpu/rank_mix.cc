@@ -35,13 +35,14 @@ class Kind {
   virtual std::string name() const = 0;
   virtual void prepare(int64_t salt, const Stream& stream) = 0;
   virtual void call(Joined& joined, const Stream& stream) = 0;
+  virtual void call_in_capture(Joined& joined, const Stream& stream) = 0;
   virtual int64_t count_wrong() = 0;
 
   // The first replay makes the graph, of a call that has been made before.
   void replay(Joined& joined, const Stream& stream) {
     if (graph_ == nullptr) {
       check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture");
-      call(joined, stream);
+      call_in_capture(joined, stream);
       cudaGraph_t graph = nullptr;
       check_cuda(cudaStreamEndCapture(stream, &graph), "ending a capture");
       check_cuda(cudaGraphInstantiate(&graph_, graph, 0), "making a graph");
@@ -65,6 +66,7 @@ class KindOf : public Kind {
  public:
   KindOf(const typename Op::Shape& shape, int32_t me, std::string plan, const char* variant)
       : name_(std::string(Op::Device::Op::kName) + ": " + shape.name + variant),
+        shape_(shape),
         data_(shape, me),
         plan_(std::move(plan)) {}
 
@@ -74,16 +76,24 @@ class KindOf : public Kind {
     data_.fill_results(stream);
     data_.enqueue_inputs(stream);
   }
-  void call(Joined& joined, const Stream& stream) override {
+  void call(Joined& joined, const Stream& stream) override { run(joined, data_.arguments(), stream); }
+  // What a graph cannot ask the other ranks for is said: it is the same call.
+  void call_in_capture(Joined& joined, const Stream& stream) override {
     auto arguments = data_.arguments();
-    arguments.plan_json = plan_;
-    report_ = joined.call<typename Op::Device>(arguments, stream);
+    Op::set_rows(arguments, shape_);
+    run(joined, std::move(arguments), stream);
   }
   int64_t count_wrong() override { return data_.count_wrong(); }
   const std::string& plan_json() const { return report_.plan_json; }
 
  private:
+  void run(Joined& joined, typename Op::Device::Op::Arguments arguments, const Stream& stream) {
+    arguments.plan_json = plan_;
+    report_ = joined.call<typename Op::Device>(arguments, stream);
+  }
+
   std::string name_;
+  typename Op::Shape shape_;
   typename Op::Case data_;
   std::string plan_;
   CallReport report_;
@@ -93,7 +103,7 @@ class KindOf : public Kind {
 template <class Op>
 void add_kinds(Joined& joined, std::vector<std::unique_ptr<Kind>>& kinds) {
   const Stream stream;
-  for (const auto& shape : Op::shapes(joined.ranks())) {
+  for (const auto& shape : Op::shapes(joined.topology())) {
     auto chosen = std::make_unique<KindOf<Op>>(shape, joined.me(), "", "");
     chosen->prepare(1, stream);
     chosen->call(joined, stream);

@@ -21,9 +21,17 @@ constexpr int64_t kEvenRows = 192;  // of each rank, in shapes()[0]
 
 int32_t peers_of(const Topology& t, Rank me) { return t.ranks_on(t.node(me)) - 1; }
 
+std::vector<int32_t> widths_of(const Topology& t) {
+  std::vector<int32_t> widths;
+  widths.reserve(static_cast<size_t>(t.nodes));
+  for (int32_t n = 0; n < t.nodes; ++n) widths.push_back(t.ranks_on(Node{n}));
+  return widths;
+}
+
 }  // namespace
 
-std::vector<RankShape> AgGemmRankOp::shapes(int32_t ranks) {
+std::vector<RankShape> AgGemmRankOp::shapes(const Topology& t) {
+  const int32_t ranks = t.ranks;
   const auto even = [ranks](int64_t rows) { return even_rows(ranks, rows); };
   return {{.name = "even", .rows = even(kEvenRows), .k = 256, .cols = {320}},
           {.name = "uneven, ragged, bias", .rows = uneven_rows(ranks), .k = 136, .cols = {333}, .has_bias = true},
@@ -58,13 +66,13 @@ std::vector<RankShape> AgGemmRankOp::shapes(int32_t ranks) {
           {.name = "arenas grow", .rows = even(700), .k = 1024, .cols = {128}}};
 }
 
-RankShape AgGemmRankOp::new_shape(int32_t ranks) {
-  return {.name = "", .rows = even_rows(ranks, 8), .k = 64, .cols = {24}};
+RankShape AgGemmRankOp::new_shape(const Topology& t) {
+  return {.name = "", .rows = even_rows(t.ranks, 8), .k = 64, .cols = {24}};
 }
 
 // Own rows go to each receiver once, and so does what is forwarded.
 void AgGemmRankOp::expect_moved(const CallReport& report, const Topology& t, Rank me) {
-  const int64_t shard = kEvenRows * shapes(t.ranks)[0].k * size_bytes(DataType::bf16);
+  const int64_t shard = kEvenRows * shapes(t)[0].k * size_bytes(DataType::bf16);
   int64_t entered = 0;  // of other nodes' ranks, here
   for (int32_t r = 0; r < t.ranks; ++r) entered += !t.same_node(Rank{r}, me) && t.entry_rank(Rank{r}, me) == me ? 1 : 0;
   expect(report.node_bytes == peers_of(t, me) * (1 + entered) * shard, "rows go once to each rank of the node");
@@ -82,7 +90,8 @@ std::set<std::string> AgGemmRankOp::roles(const Topology& t, Rank me) {
   return roles;
 }
 
-std::vector<ReductionSize> ReductionRankOp::shapes(int32_t ranks) {
+std::vector<ReductionSize> ReductionRankOp::shapes(const Topology& t) {
+  const int32_t ranks = t.ranks;
   const auto even = [ranks](int64_t rows) { return even_rows(ranks, rows); };
   constexpr DataType kFp16 = DataType::fp16, kFp32 = DataType::fp32;
   std::vector<ReductionSize> all{
@@ -106,16 +115,18 @@ std::vector<ReductionSize> ReductionRankOp::shapes(int32_t ranks) {
       {.name = "fp32 results over fp32", .rows = even(65), .k = {136}, .n = 333, .wire = kFp32, .out = kFp32},
       {.name = "K of 0, bias", .rows = uneven_rows(ranks), .k = {0}, .n = 24, .has_bias = true},
       {.name = "arenas grow", .rows = even(700), .k = {1024}, .n = 512}};
+  // Which sums are rounded depends on who shares a node.
+  for (ReductionSize& size : all) size.widths = widths_of(t);
   return all;
 }
 
-ReductionSize ReductionRankOp::new_shape(int32_t ranks) {
-  return {.name = "", .rows = even_rows(ranks, 8), .k = {64}, .n = 24};
+ReductionSize ReductionRankOp::new_shape(const Topology& t) {
+  return {.name = "", .rows = even_rows(t.ranks, 8), .k = {64}, .n = 24, .widths = widths_of(t)};
 }
 
 // A product of each row goes to who takes it, and a sum of each of the rail's to its owner.
 void GemmRsRankOp::expect_moved(const CallReport& report, const Topology& t, Rank me) {
-  const int64_t shard = kEvenRows * shapes(t.ranks)[0].n * size_bytes(DataType::bf16);
+  const int64_t shard = kEvenRows * shapes(t)[0].n * size_bytes(DataType::bf16);
   int64_t taken = 0, sent = 0;  // owners
   for (int32_t r = 0; r < t.ranks; ++r) {
     const bool is_mine = t.rail_partner(Rank{r}, t.node(me)) == me;
@@ -137,7 +148,7 @@ std::set<std::string> GemmRsRankOp::roles(const Topology& t, Rank me) {
 
 // How much depends on the form; that it is the report of CPU ranks is tested there.
 void GemmArRankOp::expect_moved(const CallReport& report, const Topology& t, Rank me) {
-  const int64_t whole = t.ranks * kEvenRows * shapes(t.ranks)[0].n * size_bytes(DataType::bf16);
+  const int64_t whole = t.ranks * kEvenRows * shapes(t)[0].n * size_bytes(DataType::bf16);
   const bool has_peers = peers_of(t, me) > 0;
   expect((report.node_bytes > 0) == has_peers, "products and results go to ranks of the node, where there are any");
   expect((report.network_bytes > 0) == (t.nodes > 1), "and sums and results to other nodes");

@@ -27,9 +27,13 @@ struct AgGemmRankOp {
   static constexpr const char *kFirstText = "K = 256", *kOtherText = "K = 72";  // of shapes()[0] and [2]
 
   // The first one is for tests that are about no shape.
-  static std::vector<Shape> shapes(int32_t ranks);
+  static std::vector<Shape> shapes(const Topology& t);
   // None of those.
-  static Shape new_shape(int32_t ranks);
+  static Shape new_shape(const Topology& t);
+  // Says what each rank brings, as a call in a graph has to.
+  static void set_rows(Device::Op::Arguments& args, const Shape& shape) {
+    args.rows = {RowCounts::From::list, shape.rows};
+  }
   // What a call of shapes()[0] reports to have moved.
   static void expect_moved(const CallReport& report, const Topology& t, Rank me);
   // Whose work a timeline of that call shows.
@@ -42,8 +46,8 @@ struct ReductionRankOp {
 
   static constexpr const char *kFirstText = "N = 320", *kOtherText = "N = 96";
 
-  static std::vector<Shape> shapes(int32_t ranks);
-  static Shape new_shape(int32_t ranks);
+  static std::vector<Shape> shapes(const Topology& t);
+  static Shape new_shape(const Topology& t);
 };
 
 struct GemmRsRankOp : ReductionRankOp {

@@ -68,7 +68,8 @@ class Joined {
 
   Session& session() { return *session_; }
   int32_t me() const { return session_->rank().value; }
-  int32_t ranks() const { return session_->topology().ranks; }
+  Topology topology() const { return session_->topology(); }
+  int32_t ranks() const { return topology().ranks; }
   template <class Case>
   CallReport call(const Case& data, const Stream& stream) {
     return call<typename Case::Device>(data.arguments(), stream);

@@ -18,7 +18,7 @@ struct Tests {
 
   static void test_shapes(Joined& joined) {
     const Stream stream;
-    for (const Shape& shape : Op::shapes(joined.ranks())) {
+    for (const Shape& shape : Op::shapes(joined.topology())) {
       Case data(shape, joined.me());
       for (int64_t salt = 1; salt <= 3; ++salt) {
         call_once(joined, data, stream, salt);
@@ -31,7 +31,7 @@ struct Tests {
   // 200 calls behind each other, now on one stream and now on another; the ranks run apart from one another.
   static void test_two_streams(Joined& joined) {
     const Stream one, other;
-    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    Case data(Op::shapes(joined.topology())[0], joined.me());
     call_once(joined, data, one, 1);
     const auto begin = Clock::now();
     constexpr int kCalls = 200;
@@ -49,7 +49,7 @@ struct Tests {
 
   static void test_graph(Joined& joined) {
     const Stream stream;
-    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    Case data(Op::shapes(joined.topology())[0], joined.me());
     call_once(joined, data, stream, 1);
     check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture");
     data.enqueue_inputs(stream);
@@ -77,7 +77,7 @@ struct Tests {
     cudaGraphExecDestroy(replay);
     cudaGraphDestroy(graph);
 
-    const Case fresh(Op::new_shape(joined.ranks()), joined.me());
+    const Case fresh(Op::new_shape(joined.topology()), joined.me());
     check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "beginning a capture");
     const auto error = error_of([&] { joined.call(fresh, stream); });
     cudaStreamEndCapture(stream, &graph);
@@ -98,7 +98,7 @@ struct Tests {
 
   static void test_all_refuse(Joined& joined) {
     const Stream stream;
-    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    Case data(Op::shapes(joined.topology())[0], joined.me());
     expect_own_refusal(joined, data, stream);
     call_once(joined, data, stream, 3);
     expect(data.count_wrong() == 0, "a call behind one that all refused");
@@ -106,18 +106,18 @@ struct Tests {
 
   static void test_report(Joined& joined) {
     const Stream stream;
-    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    Case data(Op::shapes(joined.topology())[0], joined.me());
     call_once(joined, data, stream, 1);
     const CallReport report = joined.call(data, stream);
     stream.finish();
-    Op::expect_moved(report, joined.session().topology(), Rank{joined.me()});
+    Op::expect_moved(report, joined.topology(), Rank{joined.me()});
     expect(report.plan_json.find("\"tile_rows\"") != std::string::npos, "the report has the plan");
   }
 
   // Events of one call lie between the host's times around it, and none comes when the recording has ended.
   static void test_trace(Joined& joined) {
     const Stream stream;
-    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    Case data(Op::shapes(joined.topology())[0], joined.me());
     call_once(joined, data, stream, 1);
     joined.session().start_trace();
     const int64_t begin_ns = trace_clock_ns();
@@ -133,10 +133,10 @@ struct Tests {
       is_within = is_within && e.t_wait_ns >= 0 && e.t_begin_ns <= e.t_end_ns &&
                   e.t_begin_ns - e.t_wait_ns > begin_ns - kClockErrorNs && e.t_end_ns < end_ns + kClockErrorNs;
     }
-    for (const std::string& role : Op::roles(joined.session().topology(), Rank{joined.me()})) {
+    for (const std::string& role : Op::roles(joined.topology(), Rank{joined.me()})) {
       expect(roles.count(role) == 1, "the timeline has the works of " + role);
     }
-    expect(joined.session().topology().nodes > 1 || roles.count("send") == 0, "it has chunks for other nodes, if any");
+    expect(joined.topology().nodes > 1 || roles.count("send") == 0, "it has chunks for other nodes, if any");
     expect(is_within, "its events lie where the host saw the call");
     expect(record.dropped == 0, "all of them had room");
     joined.session().stop_trace();
@@ -156,7 +156,7 @@ struct Tests {
 
   static void test_next_life(Joined& joined) {
     const Stream stream;
-    Case data(Op::shapes(joined.ranks())[1], joined.me());
+    Case data(Op::shapes(joined.topology())[1], joined.me());
     call_once(joined, data, stream, 4);
     expect(data.count_wrong() == 0, "a second communicator of the process");
     joined.meet();
@@ -164,7 +164,7 @@ struct Tests {
 
   static void test_mismatch(Joined& joined) {
     const Stream stream;
-    Case first(Op::shapes(joined.ranks())[0], joined.me()), second(Op::shapes(joined.ranks())[2], joined.me());
+    Case first(Op::shapes(joined.topology())[0], joined.me()), second(Op::shapes(joined.topology())[2], joined.me());
     call_once(joined, first, stream, 1);
     call_once(joined, second, stream, 1);
     joined.meet();
@@ -177,7 +177,7 @@ struct Tests {
   // As on two streams on which ranks put their calls in opposite orders: each waits for what the other has behind it.
   static void test_orders(Joined& joined) {
     const Stream one, other;
-    Case first(Op::shapes(joined.ranks())[0], joined.me()), second(Op::shapes(joined.ranks())[2], joined.me());
+    Case first(Op::shapes(joined.topology())[0], joined.me()), second(Op::shapes(joined.topology())[2], joined.me());
     call_once(joined, first, one, 1);
     call_once(joined, second, one, 1);
     joined.meet();
@@ -195,7 +195,7 @@ struct Tests {
 
   static void test_refused(Joined& joined) {
     const Stream stream;
-    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    Case data(Op::shapes(joined.topology())[0], joined.me());
     call_once(joined, data, stream, 1);
     joined.meet();
     data.fill_results(stream, kUnwritten);
@@ -213,7 +213,7 @@ struct Tests {
   // The deadline of this scenario is short; what the first call does has been done in another communicator.
   static void test_absent(Joined& joined) {
     const Stream stream;
-    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    Case data(Op::shapes(joined.topology())[0], joined.me());
     joined.meet();
     call_once(joined, data, stream, 1);
     joined.meet();
@@ -230,7 +230,7 @@ struct Tests {
 
   static void test_killed(Joined& joined) {
     const Stream stream;
-    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    Case data(Op::shapes(joined.topology())[0], joined.me());
     call_once(joined, data, stream, 1);
     joined.meet();
     const auto begin = Clock::now();
@@ -262,7 +262,7 @@ struct Tests {
   // The wire between the nodes dies in the middle of a call.
   static void test_wire_killed(Joined& joined) {
     const Stream stream;
-    Case data(Op::shapes(joined.ranks())[0], joined.me());
+    Case data(Op::shapes(joined.topology())[0], joined.me());
     call_once(joined, data, stream, 1);
     joined.meet();
     const auto begin = Clock::now();
