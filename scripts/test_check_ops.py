@@ -11,7 +11,7 @@ import pytest
 CHECKER = Path(__file__).resolve().parent / "check_ops"
 ROOT = CHECKER.parents[1]
 READ = ["src/ops", "src/api", "include/tilewire", "python/src", "python/tilewire", "tests/gpu"]
-READ += ["docs/architecture.md", "tests/python/fake_cluster.py"]
+READ += ["docs/architecture.md", "tests/python", "README.md", "CHANGELOG.md", "scripts/run_gpu"]
 
 
 @pytest.fixture(scope="module")
@@ -92,6 +92,18 @@ def test_this_repository_passes(tree: Tree) -> None:
         ("tests/python/fake_cluster.py", "def matmul_all_reduce(", "fake_cluster.py has no matmul_all_reduce"),
         ("tests/gpu/kernel_budget.json", "7gemm_rs12fused_kernel", "gemm_rs: tests/gpu/kernel_budget.json has no"),
         ("tests/gpu/CMakeLists.txt", "tilewire_cuda_test(gemm_rs_gpu_test", "gemm_rs: tests/gpu/CMakeLists.txt has no"),
+        ("tests/gpu/rank_ops.h", "struct GemmRsRankOp", "gemm_rs: tests/gpu/rank_ops.h has no struct GemmRsRankOp"),
+        ("tests/gpu/rank_tests.cc", "RankTests<GemmRsRankOp>", "rank_tests.cc has no RankTests<GemmRsRankOp>"),
+        ("tests/gpu/rank_scenarios.cc", "<GemmRsRankOp>", "tests/gpu/rank_scenarios.cc has no <GemmRsRankOp>"),
+        ("tests/gpu/rank_mix.cc", "<GemmRsRankOp>", "tests/gpu/rank_mix.cc has no <GemmRsRankOp>"),
+        ("scripts/run_gpu", '("gemm_rs", "python_gpu"', "gemm_rs: scripts/run_gpu has no tests in Python of it"),
+        ("src/ops/gemm_rs/CMakeLists.txt", " plan_test.cc", "gemm_rs: its CMakeLists.txt does not name plan_test.cc"),
+        ("src/ops/gemm_rs/CMakeLists.txt", "problem.cc", "gemm_rs: its CMakeLists.txt does not name problem.cc"),
+        ("tests/python/attention_programs.py", "tw.ring_attention(", "no test of tests/python calls tw.ring_attention"),
+        ("README.md", "tw.matmul_all_reduce", "gemm_ar: README.md does not name tw.matmul_all_reduce"),
+        ("CHANGELOG.md", "matmul_all_reduce", "gemm_ar: CHANGELOG.md does not name matmul_all_reduce"),
+        ("README.md", "there are five operations", "README.md: says [] where there are five"),
+        ("docs/architecture.md", "there are five", "docs/architecture.md: says [] where there are five"),
     ],
 )
 def test_a_forgotten_place_is_named(tree: Tree, name: str, old: str, complaint: str) -> None:

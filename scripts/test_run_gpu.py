@@ -17,6 +17,7 @@ TESTS = [f"{name}_gpu_test" for name in ("pipeline", "wait", "gemm", "gated_gemm
 TESTS += ["gemm_rs_gpu_test", *(f"gpu_ranks_test {part}" for part in ("ag_gemm", "gemm_rs", "all ops"))]
 TESTS += [f"python_gpu {part}" for part in ("test", "virtual", "matmul_reduce_scatter", "matmul_all_reduce")]
 SANITIZED = ["pipeline_gpu_test", "ag_gemm_gpu_test"]
+LISTED = [("executor", "call"), ("ops/ag_gemm", "op"), ("ops/gemm_rs", "op")]
 
 
 class Machine:
@@ -28,10 +29,11 @@ class Machine:
             (path / name).mkdir(parents=True)
         for tool in ("run_gpu", "run_benches"):
             shutil.copy(SCRIPT.with_name(tool), path / "scripts" / tool)
-        for op in ("ag_gemm", "gemm_rs"):
-            (path / "src/ops" / op).mkdir(parents=True)
-            (path / "src/ops" / op / "kernel.cuh").touch()
-        (path / "src/ops/no_kernel").mkdir()
+        (path / "src/ops/no_kernel").mkdir(parents=True)
+        includes = [f'#include "{name}/device_{what}.h"\n' for name, what in LISTED]
+        (path / "src/ops/device_op_list.h").write_text("".join(includes))
+        for op, part in (("ag_gemm", '"--sanitized"'), ("gemm_rs", '"faults"')):
+            (path / "tests/gpu" / f"{op}_gpu_test.cu").write_text(f"if (part == {part}) {{")
         self.script("tests/gpu/python_gpu", "sys.exit(0)")
         self.script("bin/nvidia-smi", f"print('\\n'.join(['NVIDIA Test'] * {gpus}))")
         for name in TESTS:
