@@ -22,15 +22,15 @@ namespace {
 
 constexpr int kFewLives = kIsSanitized ? 3 : 6;
 int lives() { return soak_run().is_long ? static_cast<int>(soak_run().of_that_many(500)) : kFewLives; }
-// Heaps and stack caches have come to their size by then; under a sanitizer nobody looks at heaps.
-int lives_before_measuring() { return soak_run().is_long ? 20 : kIsSanitized ? 2 : 5; }
+// Each network has been begun by then, and heaps and stack caches have come to their size.
+int lives_before_measuring() { return soak_run().is_long ? 20 : kIsSanitized ? 3 : 5; }
 
 constexpr int32_t kRanks = 4;
 const std::vector<int32_t> kLayout = {2, 2};
 
 // Each life over another network.
 Options options_of(int life) {
-  const std::vector<Options> networks = soak_networks();
+  const std::vector<Options> networks = part_if_sanitized(soak_networks());
   return networks[static_cast<size_t>(life) % networks.size()];
 }
 void use_own_device(Rank rank, Options& options) { use_device_of_node(node_of(kLayout, rank.value), options); }
