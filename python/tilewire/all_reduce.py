@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from tilewire import _core
 from tilewire.argument_checks import count
 from tilewire.communicator import Communicator, calling
-from tilewire.operands import Operands, dtypes_of
+from tilewire.operands import dtypes_of
 from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text
-from tilewire.reduction import ReductionCall, dtype_word, one_weight
-from tilewire.weight_calls import Given, WeightCall, WeightHandle, fill_shape, prepare
+from tilewire.reduction import ReductionCall, ReductionHandle, dtype_word, one_weight
+from tilewire.weight_calls import Given, fill_shape, prepare
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -85,13 +85,15 @@ def matmul_all_reduce(
     return run(partial(_core.matmul_all_reduce, comm._core))
 
 
-class MatmulAllReduce(WeightHandle[_core.GemmAllReduceArguments, _core.GemmAllReduceShape]):
+class MatmulAllReduce(ReductionHandle[_core.GemmAllReduceArguments, _core.GemmAllReduceShape]):
     """`matmul_all_reduce` with its shapes fixed once, for many calls. Creation is collective.
 
     m: rows of every rank's a. k: columns of this rank's a. n: columns of the weights. has_bias and has_residual:
     whether calls bring them. dtype, out_dtype, wire_dtype and plan as there. Raises what that call raises; agreement,
     plan and memory are settled here, so calls have less to do.
     """
+
+    _arguments = _core.GemmAllReduceArguments
 
     def __init__(
         self,
@@ -114,23 +116,8 @@ class MatmulAllReduce(WeightHandle[_core.GemmAllReduceArguments, _core.GemmAllRe
 
         super().__init__(_OP, comm, n, shape, _core.GemmAllReduce)
 
-    def __call__(
-        self, a: Any, b: Any, *, out: Any = None, bias: Any = None, stream: Any = None, residual: Any = None
-    ) -> Any:
-        """One call with the handle's shapes; the arguments and the result as for the operation's function."""
-        if residual is None:
-            return super().__call__(a, b, out=out, bias=bias, stream=stream)
-        return self._run_given(Given(a, b, bias, out, stream), lambda operands: self._call_with(operands, residual))
-
-    def _make_call(self, operands: Operands) -> WeightCall[_core.GemmAllReduceArguments]:
-        return self._call_with(operands, None)
-
     def _result_rows(self, rank: int) -> int:
         return self._shape.rows[0]
-
-    @staticmethod
-    def _call_with(operands: Operands, residual: Any) -> WeightCall[_core.GemmAllReduceArguments]:
-        return ReductionCall(_core.GemmAllReduceArguments(), operands, residual)
 
 
 def plan_matmul_all_reduce(

@@ -10,10 +10,10 @@ from tilewire import _core
 from tilewire.argument_checks import count, counts
 from tilewire.communicator import Communicator, calling
 from tilewire.errors import InvalidArgument
-from tilewire.operands import Operands, choose_rows, dtypes_of
+from tilewire.operands import choose_rows, dtypes_of
 from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text, shared_rows
-from tilewire.reduction import ReductionCall, dtype_word, one_weight
-from tilewire.weight_calls import Given, WeightCall, WeightHandle, fill_shape, prepare
+from tilewire.reduction import ReductionCall, ReductionHandle, dtype_word, one_weight
+from tilewire.weight_calls import Given, fill_shape, prepare
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -98,13 +98,15 @@ def matmul_reduce_scatter(
     return run(partial(_core.matmul_reduce_scatter, comm._core))
 
 
-class MatmulReduceScatter(WeightHandle[_core.GemmReduceScatterArguments, _core.GemmReduceScatterShape]):
+class MatmulReduceScatter(ReductionHandle[_core.GemmReduceScatterArguments, _core.GemmReduceScatterShape]):
     """`matmul_reduce_scatter` with its shapes fixed once, for many calls. Creation is collective.
 
     rows: the rows of the result on every rank, the same list on all ranks. k: columns of this rank's a. n: columns of
     the weights. dtype, out_dtype, wire_dtype and plan as there. Raises what that call raises; agreement, plan and
     memory are settled here, so calls have less to do.
     """
+
+    _arguments = _core.GemmReduceScatterArguments
 
     def __init__(
         self,
@@ -123,23 +125,8 @@ class MatmulReduceScatter(WeightHandle[_core.GemmReduceScatterArguments, _core.G
 
         super().__init__(_OP, comm, n, shape, _core.GemmReduceScatter)
 
-    def __call__(
-        self, a: Any, b: Any, *, out: Any = None, bias: Any = None, stream: Any = None, residual: Any = None
-    ) -> Any:
-        """One call with the handle's shapes; the arguments and the result as for the operation's function."""
-        if residual is None:
-            return super().__call__(a, b, out=out, bias=bias, stream=stream)
-        return self._run_given(Given(a, b, bias, out, stream), lambda operands: self._call_with(operands, residual))
-
-    def _make_call(self, operands: Operands) -> WeightCall[_core.GemmReduceScatterArguments]:
-        return self._call_with(operands, None)
-
     def _result_rows(self, rank: int) -> int:
         return self._shape.rows[rank]
-
-    @staticmethod
-    def _call_with(operands: Operands, residual: Any) -> WeightCall[_core.GemmReduceScatterArguments]:
-        return ReductionCall(_core.GemmReduceScatterArguments(), operands, residual)
 
 
 def plan_matmul_reduce_scatter(

@@ -11,6 +11,7 @@ namespace {
 struct Front {
   using Op = ag_gemm::Op;
   using DeviceOp = ag_gemm::DeviceOp;
+  using GpuPlan = ag_gemm::FusedPlan;
   using Arguments = AllGatherGemmArguments;
   using Shape = AllGatherGemmShape;
 
@@ -39,10 +40,6 @@ struct Front {
             .cols = s.cols,
             .out_dtype = s.out_dtype,
             .wants_gathered = s.return_gathered};
-  }
-  static PlanOf<ag_gemm::FusedPlan> make_gpu_plan(const ag_gemm::Problem& problem, const std::string& plan_json,
-                                                  const PlanContext& context) {
-    return make_plan<ag_gemm::FusedPlan>(problem, plan_json, context);
   }
   static void settle(Arguments& arguments, const Shape& shape) {
     arguments.rows = {RowCounts::From::list, shape.rows};

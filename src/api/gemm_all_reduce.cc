@@ -12,6 +12,7 @@ namespace {
 struct AllReduceFront {
   using Op = gemm_ar::Op;
   using DeviceOp = gemm_ar::DeviceOp;
+  using GpuPlan = gemm_ar::FusedPlan;
   using Arguments = GemmAllReduceArguments;
   using Shape = GemmAllReduceShape;
 
@@ -30,10 +31,6 @@ struct AllReduceFront {
             .has_bias = s.has_bias,
             .has_residual = s.has_residual,
             .k = s.k};
-  }
-  static PlanOf<gemm_ar::FusedPlan> make_gpu_plan(const gemm_ar::Problem& problem, const std::string& plan_json,
-                                                  const PlanContext& context) {
-    return make_plan<gemm_ar::FusedPlan>(problem, plan_json, context);
   }
   static void settle(Arguments& arguments, const Shape& shape) {
     arguments.out_dtype = shape.out_dtype;

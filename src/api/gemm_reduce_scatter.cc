@@ -12,6 +12,7 @@ namespace {
 struct ReduceScatterFront {
   using Op = gemm_rs::Op;
   using DeviceOp = gemm_rs::DeviceOp;
+  using GpuPlan = gemm_rs::FusedPlan;
   using Arguments = GemmReduceScatterArguments;
   using Shape = GemmReduceScatterShape;
 
@@ -31,10 +32,6 @@ struct ReduceScatterFront {
             .wire_dtype = s.wire_dtype.value_or(s.dtype),
             .k = s.k,
             .out_dtype = s.out_dtype};
-  }
-  static PlanOf<gemm_rs::FusedPlan> make_gpu_plan(const gemm_rs::Problem& problem, const std::string& plan_json,
-                                                  const PlanContext& context) {
-    return make_plan<gemm_rs::FusedPlan>(problem, plan_json, context);
   }
   static void settle(Arguments& arguments, const Shape& shape) {
     arguments.rows = {RowCounts::From::list, shape.rows};

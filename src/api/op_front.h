@@ -1,14 +1,14 @@
 // What the public functions of all operations do alike: run a call, make a handle and call it, answer a query for a
 // plan. Which operands there are is the operation's to say: its file says what differs by a struct F with the types
 //   Op                              of its folder
-//   DeviceOp                        what describes its calls on GPU ranks, where it has a kernel; one without refuses them
+//   DeviceOp, GpuPlan               what describes its calls on GPU ranks, where it has a kernel, and the plans of these,
+//                                   for queries; an operation without refuses such ranks
 //   Arguments                       the public ones, with `plan_json`
 //   Shape                           of its handle, likewise
 // and the static members
 //   Op::Arguments to_op(const Arguments&, Rank)     of this rank; may refer to what it is given
 //   Op::Problem to_problem(const Shape&)
 //   void settle(Arguments&, const Shape&)           what of a call a handle has fixed, the plan aside
-//   make_gpu_plan(problem, plan_json, context)      what GPU ranks would do, where that is known; for queries
 #pragma once
 
 #include <tilewire/call.h>
@@ -99,9 +99,9 @@ requires SimulatedOp<typename F::Op> PlanAnswer plan_op(const typename OpHandle<
     const bool wants_timeline = query.wants_timeline;
     return plan_answer(site, plan, simulate(problem, plan.choice, site.topology(), site.context(), wants_timeline));
   };
-  if constexpr (requires { F::make_gpu_plan(problem, query.shape.plan_json, site.context()); }) {
+  if constexpr (requires { typename F::GpuPlan; }) {
     if (site.context().machine.ranks_per_gpu > 0) {
-      return answer(F::make_gpu_plan(problem, query.shape.plan_json, site.context()));
+      return answer(make_plan<typename F::GpuPlan>(problem, query.shape.plan_json, site.context()));
     }
   }
   return answer(F::Op::make_plan(problem, query.shape.plan_json, site.context()));

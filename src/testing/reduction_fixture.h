@@ -175,4 +175,19 @@ std::vector<std::byte> inexact_result(Session& session, OpCalls<Op>& op, DataTyp
   return checker.out().bytes();
 }
 
+// What op_fault_test.cc spoils of such a call: base of its OpTestTraits.
+template <class Op>
+struct SpoiledReduction {
+  static void spoil(typename Op::Arguments& args) { args.b[0].rows += 1; }
+  static constexpr const char* kSpoilText = "b does not fit a";
+  static void alias_result(typename Op::Arguments& args) {
+    args.make_results = [make = args.make_results, data = args.b[0].data](const typename Op::Problem& p) {
+      MatrixView out = make(p);
+      out.data = data;
+      return out;
+    };
+  }
+  static constexpr const char* kAliasText = "out overlaps b";
+};
+
 }  // namespace tilewire

@@ -41,12 +41,15 @@ const FormEntry& entry_of(const PlanChoice& choice) {
          "those of a form");
 }
 
-void check_problem(const Problem& p, const FusedPlan& plan) {
+// What tables are made of, which do not look at it again.
+const FusedPlan& checked(const FusedPlan& plan, const Problem& p, const PlanContext& context) {
+  check_choice(plan.choice, p, context);
   check_kernel_type(kCallName, p.dtype);
   if (static_cast<int64_t>(p.cols.size()) > ColumnMap::kMaxWeights) {
     refuse("there are too many weights", std::to_string(p.cols.size()), std::to_string(ColumnMap::kMaxWeights));
   }
   if (plan.push_ctas < 0) refuse("push_ctas is negative", std::to_string(plan.push_ctas), "0 or more");
+  return plan;
 }
 
 void check_count(const char* name, size_t count, size_t weights) {
@@ -77,7 +80,7 @@ struct FusedTypes::State {
   State(const Problem& p, const FusedPlan& given, const PlanContext& context, const DeviceRank& of, bool n_major)
       : problem(p),
         wants_gathered(p.wants_gathered && p.k > 0 && p.total_rows() > 0),
-        plan(given),
+        plan(checked(given, p, context)),
         entry(&entry_of(given.choice)),
         is_b_n_major(n_major),
         device_rank(of),
@@ -85,8 +88,6 @@ struct FusedTypes::State {
         schedule(tables.schedule(0)) {
     problem = tables.problem();
     const FormNumbers& form = entry->form;
-    check_choice(plan.choice, problem, context);
-    check_problem(problem, plan);
     kernel = entry->kernel(problem.dtype, is_b_n_major);
     counter.units = static_cast<uint32_t>(schedule.grid.tiles() / form.cluster_ctas());
     counter.clusters = static_cast<uint32_t>(schedule.workers / form.cluster_ctas());

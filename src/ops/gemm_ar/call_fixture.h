@@ -56,7 +56,7 @@ struct ReductionOpTraits<gemm_ar::Op> {
 };
 
 template <>
-struct OpTestTraits<gemm_ar::Op> {
+struct OpTestTraits<gemm_ar::Op> : SpoiledReduction<gemm_ar::Op> {
   using Checker = gemm_ar::CallChecker;
 
   static gemm_ar::TestCall small_call() {
@@ -79,17 +79,6 @@ struct OpTestTraits<gemm_ar::Op> {
              .plan_json = to_json(gemm_ar::two_shots(2, 8))},
             rank.value};
   }
-
-  static void spoil(gemm_ar::Arguments& args) { args.b[0].rows += 1; }
-  static constexpr const char* kSpoilText = "b does not fit a";
-  static void alias_result(gemm_ar::Arguments& args) {
-    args.make_results = [make = args.make_results, data = args.b[0].data](const gemm_ar::Problem& p) {
-      MatrixView out = make(p);
-      out.data = data;
-      return out;
-    };
-  }
-  static constexpr const char* kAliasText = "out overlaps b";
 };
 
 }  // namespace tilewire

@@ -56,7 +56,7 @@ struct ReductionOpTraits<gemm_rs::Op> {
 };
 
 template <>
-struct OpTestTraits<gemm_rs::Op> {
+struct OpTestTraits<gemm_rs::Op> : SpoiledReduction<gemm_rs::Op> {
   using Checker = gemm_rs::CallChecker;
 
   static gemm_rs::TestCall small_call() {
@@ -75,17 +75,6 @@ struct OpTestTraits<gemm_rs::Op> {
         {.layout = {2, 2}, .rows = {60, 60, 60, 60}, .k = {16, 16, 16, 16}, .n = 8, .plan_json = to_json(many_chunks)},
         rank.value};
   }
-
-  static void spoil(gemm_rs::Arguments& args) { args.b[0].rows += 1; }
-  static constexpr const char* kSpoilText = "b does not fit a";
-  static void alias_result(gemm_rs::Arguments& args) {
-    args.make_results = [make = args.make_results, data = args.b[0].data](const gemm_rs::Problem& p) {
-      MatrixView out = make(p);
-      out.data = data;
-      return out;
-    };
-  }
-  static constexpr const char* kAliasText = "out overlaps b";
 };
 
 }  // namespace tilewire
