@@ -78,7 +78,7 @@ TEST(PlanQuery, AReductionIsPlannedWithAllItsRanksAndItsWire) {
 
 TEST(PlanQuery, AnAllReduceIsPlannedInOneShotForFewRowsAndInTwoForMany) {
   GemmAllReduce::Query query;
-  query.ranks_per_node = {4};
+  query.ranks_per_node = {2, 2, 2, 2};
   query.machine = "h200";
   query.shape = {.m = 1, .k = 512, .n = 4096, .plan_json = {}};
   query.wants_timeline = true;

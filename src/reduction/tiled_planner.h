@@ -120,10 +120,10 @@ class TiledPlanner : public PlannerOf<Plan> {
 
   // Ranks of a node, on the average.
   double width() const { return static_cast<double>(x_.topology.ranks) / x_.topology.nodes; }
-  // From each rank to ranks of its node, to those of other nodes, and so many commands for the latter.
+  // From each rank to ranks of its node, to those of other nodes, and so many commands for the latter: as many arrive.
   double moving_s(double node_bytes, double network_bytes, double commands) const {
     const Machine& m = x_.machine;
-    return std::max({node_bytes / m.node_bytes_per_s, network_bytes / m.network_bytes_per_s, commands * m.command_s});
+    return std::max({node_bytes / m.node_bytes_per_s, network_bytes / m.network_bytes_per_s, commands * handling_s()});
   }
   // A step of a chunk's way inside the node: a team reads and writes so many times `bytes`, and tells it.
   double step_s(double bytes, double times) const {
@@ -131,11 +131,14 @@ class TiledPlanner : public PlannerOf<Plan> {
   }
   double network_step_s(double bytes) const {
     const Machine& m = x_.machine;
-    return m.network_latency_s + m.command_s + bytes / m.network_bytes_per_s;
+    return m.network_latency_s + handling_s() + bytes / m.network_bytes_per_s;
   }
 
  private:
   const Planner& self() const { return static_cast<const Planner&>(*this); }
+
+  // Of a command: the sender's proxy takes it, and the receiver's its arrival. What plays a network takes it once.
+  double handling_s() const { return (x_.machine.ranks_per_gpu > 1 ? 1 : 2) * x_.machine.command_s; }
 
   static std::vector<Plan> forms_of(const Plan& shared, int32_t sms) {
     std::vector<Plan> plans;

@@ -43,8 +43,10 @@ TEST_F(FusedAllReducePlanTest, TheSharedPartIsTheSameOnAllRanksWhateverTheirDept
 TEST_F(FusedAllReducePlanTest, FewRowsGoInOneShotAndManyInTwo) {
   for (const int64_t m : {1, 8, 64}) EXPECT_TRUE(best(problem(m, 8192, 1024), context(node_)).choice.is_one_shot) << m;
   EXPECT_FALSE(best(problem(8192, 8192, 1024), context(node_)).choice.is_one_shot);
-  // Between two nodes as much goes either way; between four, three times as much in one shot.
+  for (const int64_t m : {1, 8, 64}) EXPECT_TRUE(best(problem(m, 8192, 1024), context(nodes_)).choice.is_one_shot) << m;
+  // Between two nodes as much goes either way; between four, three times as much in one shot, which few rows bear.
   const TopologyTables four = TopologyTables::from_layout({2, 2, 2, 2});
+  EXPECT_TRUE(best(problem(1, 4096, 512), context(four)).choice.is_one_shot);
   EXPECT_FALSE(best(problem(8192, 8192, 1024), context(four)).choice.is_one_shot);
 }
 
