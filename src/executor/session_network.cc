@@ -192,7 +192,9 @@ void Session::start_proxy() {
                      .first_epoch = epoch_ + 1,
                      .gpu_memory = nic_access_.get(),
                      .has_left = [this](Rank peer) { return control_->has_left(peer); },
-                     .leaving_time = to_milliseconds(options_.death_s)};
+                     .leaving_time = to_milliseconds(options_.death_s),
+                     .hearing_time = to_milliseconds(options_.death_s) / 20,
+                     .words = arena_->is_host_accessible() ? arena_->base() : nullptr};
   const auto entries = static_cast<uint32_t>(options_.ring_entries);
   const auto make_ring = [&](int32_t number) { return gpu_ ? gpu_->make_ring(number, entries) : CommandRing(entries); };
   for (int32_t r = 0; r < kRings; ++r) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "base/check.h"
 #include "memory/nic_access.h"
@@ -50,8 +51,11 @@ ProxyEngine::ProxyEngine(const ProxyConfig& config, Transport& transport, const 
       pending_(config.peers.size(), table_.slot_count()),
       last_of_word_(table_.slot_count()),
       said_done_(config.peers.size(), 0),
+      arrived_done_(config.peers.size(), 0),
+      words_(config.words),
       has_left_(config.has_left),
-      leaving_time_(config.leaving_time) {
+      leaving_time_(config.leaving_time),
+      hearing_time_(config.hearing_time) {
   TILEWIRE_CHECK(control_page_ != nullptr, ErrorKind::invalid_argument, "a proxy needs the control page of rank {}",
                  rank_.value);
   TILEWIRE_CHECK(sink_ != nullptr || arrival_.strategy != ArrivalStrategy::counted, ErrorKind::invalid_argument,
@@ -256,6 +260,7 @@ void ProxyEngine::arrive(const Event& event) {
   }
   newest_arrival_ = std::max(newest_arrival_, immediate.epoch);
   peer_counters(event.peer).arrivals.add(1);
+  if (immediate.word == layout_.flags.done(event.peer)) arrived_done_[position_of(event.peer)] = immediate.epoch;
   const Arrival arrival{immediate.word, immediate.epoch};
   if (held_arrivals_.empty() && sink_->deliver(arrival)) return;
   if (held_arrivals_.empty()) counters_.sink_refusals.add(1);
@@ -283,8 +288,21 @@ void ProxyEngine::miss(const Event& event) {
 
 // Its peer may have left, and the word of it still be on its way; or be dead, which the control connection finds out.
 void ProxyEngine::doubt(const Event& event, std::optional<uint32_t> slot) {
-  doubts_.push_back({event, slot, std::chrono::steady_clock::now() + leaving_time_});
+  doubts_.push_back({event, slot, std::chrono::steady_clock::now()});
   judge_doubts();
+}
+
+Epoch ProxyEngine::heard_done(Rank peer) const {
+  const Epoch arrived = arrived_done_[position_of(peer)];
+  if (words_ != nullptr) return std::max(arrived, load_word(words_, layout_, layout_.flags.done(peer)));
+  // Where nobody can tell it may have.
+  return arrival_.strategy == ArrivalStrategy::counted ? arrived : std::numeric_limits<Epoch>::max();
+}
+
+// Who leaves has said before that it is done with all calls, so one that has not is there.
+std::chrono::nanoseconds ProxyEngine::time_of(const Doubt& doubt) {
+  const bool is_in_call = doubt.slot && heard_done(doubt.event.peer) < table_.at(*doubt.slot).epoch;
+  return is_in_call ? hearing_time_ : leaving_time_;
 }
 
 bool ProxyEngine::judge_doubts() {
@@ -295,7 +313,7 @@ bool ProxyEngine::judge_doubts() {
   });
   const auto now = std::chrono::steady_clock::now();
   for (const Doubt& doubt : doubts_) {
-    if (now >= doubt.until) fail_request(doubt.event);
+    if (now - doubt.since >= time_of(doubt)) fail_request(doubt.event);
   }
   return settled > 0;
 }

@@ -73,6 +73,10 @@ struct ProxyConfig {
   // that time after a write to it failed is there, and that is a fault. Empty: nobody leaves.
   std::function<bool(Rank)> has_left{};
   std::chrono::nanoseconds leaving_time{0};
+  // One that has not said either that it is done with the call is in it; so long its word may be on its way through here.
+  std::chrono::nanoseconds hearing_time{0};
+  // The own words, where the host can read them: some come without an arrival.
+  const std::byte* words = nullptr;
 };
 
 class ProxyEngine {
@@ -120,6 +124,7 @@ class ProxyEngine {
   void miss(const Event& event);
   void doubt(const Event& event, std::optional<uint32_t> slot);
   bool judge_doubts();
+  Epoch heard_done(Rank peer) const;
   bool retry_arrivals();
   size_t position_of(Rank peer) const;
   PeerCounters& peer_counters(Rank peer);
@@ -155,12 +160,16 @@ class ProxyEngine {
   struct Doubt {
     Event event;
     std::optional<uint32_t> slot;  // of a request
-    std::chrono::steady_clock::time_point until;
+    std::chrono::steady_clock::time_point since;
   };
+  std::chrono::nanoseconds time_of(const Doubt& doubt);
   std::vector<Doubt> doubts_;
-  std::vector<Epoch> said_done_;  // by position: the last call that a peer has been told this rank is done with
+  std::vector<Epoch> said_done_;     // by position: the last call that a peer has been told this rank is done with
+  std::vector<Epoch> arrived_done_;  // by position: the last call that a peer has told this rank it is done with
+  const std::byte* words_;
   std::function<bool(Rank)> has_left_;
   std::chrono::nanoseconds leaving_time_;
+  std::chrono::nanoseconds hearing_time_;
 };
 
 }  // namespace tilewire

@@ -432,7 +432,7 @@ TEST(ProxyEngine, AFailureBehindTheLastWordIsAFaultUnlessThePeerHasLeftOrSaysSoI
     const auto rig_that_lost_its_last_words = [&] {
       auto rig = std::make_unique<Rig>(caps, 1, 256, [&](ProxyConfig& config) {
         config.has_left = [&has_left](Rank peer) { return peer == kPeer && has_left; };
-        config.leaving_time = leaving_time;
+        config.leaving_time = config.hearing_time = leaving_time;
       });
       rig->post(signal_command(kFlags.done(Rank{0})));
       rig->post(signal_command(kFlags.done(Rank{0}), kOther));
@@ -458,6 +458,29 @@ TEST(ProxyEngine, AFailureBehindTheLastWordIsAFaultUnlessThePeerHasLeftOrSaysSoI
     EXPECT_EQ(fault.kind, ProxyFaultKind::failed_request);
     EXPECT_EQ(fault.peer, kPeer);
     EXPECT_NE(fault.text.find("a request to rank 1 failed"), std::string::npos) << fault.text;
+  }
+}
+
+// It has what it waited for, but has not said so, by an arrival or a word in memory.
+TEST(ProxyEngine, AFailureOfARequestToAPeerThatIsStillInTheCallIsAFaultAtOnce) {
+  for (const Caps& caps : {ordered_caps(), counted_caps(), completion_caps()}) {
+    for (const bool has_said_so : {false, true}) {
+      Rig rig(caps, 1, 256, [&](ProxyConfig& config) {
+        if (!caps.write_with_immediate) config.words = config.control_page;
+        config.has_left = [](Rank) { return false; };
+        config.leaving_time = std::chrono::hours(1);
+      });
+      if (has_said_so && caps.write_with_immediate) rig.transport.arrive(kPeer, pack(Immediate{kFlags.done(kPeer), 1}));
+      if (has_said_so) publish_word(rig.arena.data(), rig.layout, kFlags.done(kPeer), 1);
+      rig.post(signal_command(kFlags.done(Rank{0})));
+      rig.steps();
+      rig.transport.fail(0, 12);
+      if (has_said_so) {
+        EXPECT_NO_THROW(rig.steps()) << caps.name << ": it may be about to leave";
+      } else {
+        EXPECT_EQ(rig.fault().peer, kPeer) << caps.name;
+      }
+    }
   }
 }
 
