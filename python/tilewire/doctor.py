@@ -8,6 +8,7 @@ import importlib.metadata
 import importlib.util
 import os
 import platform
+import re
 import resource
 import shutil
 import sys
@@ -170,6 +171,30 @@ def check_rdma_devices(folder: str = "/sys/class/infiniband") -> Check:
     return Check("RDMA devices", OFF, f"none in {folder}", NO_RDMA, "on a machine with an adapter: load its driver")
 
 
+FORKS_WITH_RDMA = (5, 12)  # from there on Linux gives a child its own copy of what adapters write into
+
+
+def check_rdma_forks(library: str = "libibverbs.so.1", release: str = "") -> Check | list[Check]:
+    """Whether a program may fork while adapters write into its memory. Nothing to say without the library."""
+    try:
+        verbs = ctypes.CDLL(library)
+    except OSError:
+        return []
+    release = release or platform.release()
+    parts = re.match(r"(\d+)\.(\d+)", release)
+    if parts and (int(parts[1]), int(parts[2])) >= FORKS_WITH_RDMA:
+        return Check("forks beside RDMA", OK, f"Linux {release}")
+    # Kernels of some distributions have it earlier: the library, since rdma-core 35, asks.
+    says = getattr(verbs, "ibv_is_fork_initialized", lambda: 0)()
+    for variable in ("RDMAV_FORK_SAFE", "IBV_FORK_SAFE"):
+        if variable in os.environ:
+            return Check("forks beside RDMA", OK, f"Linux {release}, {variable} is set")
+    if says:
+        return Check("forks beside RDMA", OK, f"Linux {release}, libibverbs takes care of it")
+    cost = "forking (data loaders) while ranks are joined by rc or srd: their queues may stop"
+    return Check("forks beside RDMA", OFF, f"Linux {release}", cost, "on all ranks: RDMAV_FORK_SAFE=1, or spawn workers")
+
+
 def check_cuda_driver() -> Check:
     try:
         version = driver_version()
@@ -259,6 +284,7 @@ ALL_PROBES: tuple[Probe, ...] = (
     check_verbs,
     check_efa,
     check_rdma_devices,
+    check_rdma_forks,
     check_cuda_driver,
     check_gpus,
     check_cuda_part,

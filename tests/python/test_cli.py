@@ -52,7 +52,7 @@ def test_doctor_gives_json() -> None:
     assert names[0] == "Python" and len(names) == len(set(names))
     assert result.exit_code == (0 if content["healthy"] else 1)
     # The last probe tests every transport that is compiled in.
-    assert {"ranks of one node", "transport emulated"} <= set(names[len(doctor.ALL_PROBES) - 1 :])
+    assert {"ranks of one node", "transport emulated"} <= set(names[-1 - len(_core.transports()) :])
     for check in content["checks"]:
         assert check["state"] == "ok" or (check["cost"] and check["advice"]), check["name"]
 
@@ -304,6 +304,39 @@ def test_doctor_says_what_a_lack_of_an_rdma_library_costs(
     assert found.state == doctor.OFF and transports in found.cost and install in found.advice
     monkeypatch.setattr("ctypes.CDLL", lambda name: None)
     assert check().state == doctor.OK
+
+
+def test_doctor_says_where_forks_beside_rdma_are_no_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Library:  # what ibv_is_fork_initialized() says: 0 disabled, 1 enabled, 2 not needed
+        def __init__(self, says: int) -> None:
+            self.ibv_is_fork_initialized = lambda: says
+
+    def state(release: str, library: object) -> str:
+        monkeypatch.setattr("ctypes.CDLL", lambda name: library)
+        check = doctor.check_rdma_forks(release=release)
+        assert isinstance(check, doctor.Check) and release in check.detail
+        assert check.state == doctor.OK or "RDMAV_FORK_SAFE=1" in check.advice
+        return check.state
+
+    monkeypatch.delenv("RDMAV_FORK_SAFE", raising=False)
+    monkeypatch.delenv("IBV_FORK_SAFE", raising=False)
+    old = object()  # of before rdma-core 35
+    for release, library, expected in (
+        ("6.1.0-13-amd64", old, doctor.OK),
+        ("5.12.0", Library(0), doctor.OK),
+        ("5.11.22", Library(0), doctor.OFF),
+        ("5.4.0-150-generic", old, doctor.OFF),
+        ("4.18.0-477.el8", Library(2), doctor.OK),
+    ):
+        assert state(release, library) == expected, release
+    monkeypatch.setenv("RDMAV_FORK_SAFE", "1")
+    assert state("5.4.0", Library(0)) == doctor.OK
+
+    def no_library(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr("ctypes.CDLL", no_library)
+    assert doctor.check_rdma_forks() == []
 
 
 def test_doctor_describes_each_rdma_port_and_takes_none_that_is_down(tmp_path: Path) -> None:
