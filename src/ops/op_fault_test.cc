@@ -265,18 +265,12 @@ TYPED_TEST(OpFault, ARankThatNeverCallsIsADeadlineThatNamesTheWord) {
   for (size_t r = 0; r < 3; ++r) EXPECT_TRUE(is_nan[r]) << "rank " << r << " kept half a result";
 }
 
-TYPED_TEST(OpFault, AFailedRequestOfTheNetworkEndsTheCallOnAllRanks) {
-  expect_that_a_failed_request_ends_the_call<TypeParam>(quick_options());
-}
-TYPED_TEST(OpFault, AProxyThreadThatDiesEndsTheCallOnAllRanks) {
-  expect_that_a_dead_proxy_ends_the_call<TypeParam>(quick_options());
-}
-TYPED_TEST(OpFault, ANetworkThatStallsForAWhileOnlyDelays) {
-  expect_that_a_stall_only_delays<TypeParam>(quick_options());
-}
-TYPED_TEST(OpFault, ATransportThatTakesNothingForAWhileOnlyDelays) {
-  expect_that_a_full_queue_only_delays<TypeParam>(quick_options());
-}
+struct EmulatedNetwork {
+  static Options options() { return quick_options(); }
+  static void adjust(Rank, Options&) {}
+};
+using OpOverEmulated = OnNetwork<EmulatedNetwork, TILEWIRE_OP>;
+INSTANTIATE_TYPED_TEST_SUITE_P(Emulated, NetworkFaults, testing::Types<OpOverEmulated>, OpName);
 
 TYPED_TEST(OpFault, ARankThatLeavesBetweenCallsIsNamedToThoseWhoWaitForIt) {
   const auto outcomes = run_thread_cluster({2, 2}, quick_options(), [](Session& session) {

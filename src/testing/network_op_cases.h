@@ -1,5 +1,5 @@
-// What calls of an op have to do over any network, as test bodies: for the emulated one, and for those that need a place
-// of their own. Ranks are four threads, 2+2; `adjust` changes a rank's options before it joins.
+// What calls of an op have to do over any network, faults of it too: a suite that each network instantiates, where its
+// tests run. Ranks are four threads, 2+2; `adjust` changes a rank's options before it joins.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -70,28 +70,53 @@ std::vector<RankOutcome> run_calls_of_all_sizes(const Options& options, const Ad
       adjust);
 }
 
-template <class Op>
-void expect_that_a_failed_request_ends_the_call(const Options& options, const AdjustOptions& adjust = {}) {
-  const auto outcomes = run_good_calls<Op>(options, 50, with_fault(adjust, "fail:data=20", {2}));
-  expect_everywhere(outcomes, ErrorKind::aborted, {"rank 2"});
+// One op on a network, which is a struct with
+//   static Options options()
+//   static void adjust(Rank, Options&)
+template <class Network, class TestedOp>
+struct OnNetwork : Network {
+  using Op = TestedOp;
+  static constexpr const char* kName = Op::kName;
+};
+
+// OnNetworkTypes<Network, OpTypes<A, B>> -> testing::Types<OnNetwork<Network, A>, OnNetwork<Network, B>>.
+template <class Network, class List>
+struct OnNetworkTypes;
+template <class Network, class... Op>
+struct OnNetworkTypes<Network, OpTypes<Op...>> {
+  using Types = ::testing::Types<OnNetwork<Network, Op>...>;
+};
+
+template <class Of>
+class NetworkFaults : public ::testing::Test {
+ protected:
+  using Op = typename Of::Op;
+
+  // Calls over a network with that fault on some ranks, which has to come.
+  static std::vector<RankOutcome> run_good(int times, const std::string& fault,
+                                           const std::vector<int32_t>& ranks = {0, 1, 2, 3}) {
+    return run_good_calls<Op>(Of::options(), times, with_fault(Of::adjust, fault, ranks));
+  }
+};
+TYPED_TEST_SUITE_P(NetworkFaults);
+
+TYPED_TEST_P(NetworkFaults, AFailedRequestEndsTheCallOnAllRanks) {
+  expect_everywhere(TestFixture::run_good(50, "fail:data=20", {2}), ErrorKind::aborted, {"rank 2"});
 }
 
-template <class Op>
-void expect_that_a_dead_proxy_ends_the_call(const Options& options, const AdjustOptions& adjust = {}) {
-  const auto outcomes = run_good_calls<Op>(options, 200, with_fault(adjust, "die:after=20", {0}));
-  expect_everywhere(outcomes, ErrorKind::aborted, {"rank 0"});
+TYPED_TEST_P(NetworkFaults, AProxyThreadThatDiesEndsTheCallOnAllRanks) {
+  expect_everywhere(TestFixture::run_good(200, "die:after=20", {0}), ErrorKind::aborted, {"rank 0"});
 }
 
-template <class Op>
-void expect_that_a_stall_only_delays(const Options& options, const AdjustOptions& adjust = {}) {
+TYPED_TEST_P(NetworkFaults, AStallOnlyDelays) {
   const auto begin = std::chrono::steady_clock::now();
-  const auto outcomes = run_good_calls<Op>(options, 4, with_fault(adjust, "stall:after=10,ms=200"));
-  EXPECT_EQ(first_error(outcomes), "");
+  EXPECT_EQ(first_error(TestFixture::run_good(4, "stall:after=10,ms=200")), "");
   EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(200)) << "the fault was too short";
 }
 
-template <class Op>
-void expect_that_a_full_queue_only_delays(Options options, const AdjustOptions& adjust = {}) {
+TYPED_TEST_P(NetworkFaults, ATransportThatTakesNothingForAWhileOnlyDelays) {
+  using Op = typename TypeParam::Op;
+  Options options = TypeParam::options();
   options.ring_entries = 16;
   const auto outcomes = run_faulty_cluster(
       {2, 2}, options,
@@ -103,8 +128,12 @@ void expect_that_a_full_queue_only_delays(Options options, const AdjustOptions& 
           checker.check();
         }
       },
-      with_fault(adjust, "full:after=5,times=100"));
+      with_fault(TypeParam::adjust, "full:after=5,times=100"));
   EXPECT_EQ(first_error(outcomes), "");
 }
+
+REGISTER_TYPED_TEST_SUITE_P(NetworkFaults, AFailedRequestEndsTheCallOnAllRanks,
+                            AProxyThreadThatDiesEndsTheCallOnAllRanks, AStallOnlyDelays,
+                            ATransportThatTakesNothingForAWhileOnlyDelays);
 
 }  // namespace tilewire

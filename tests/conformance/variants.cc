@@ -27,6 +27,24 @@ OptionSets emulated_sets(Options options) {
   return sets;
 }
 
+// RC on devices that are none: see tests/fake_verbs. Data lands in any order there.
+OptionSets roce_sets() {
+  OptionSets sets;
+  FakeVerbs::set("roce=2");
+  Options options = FakeVerbs::over("rc", {});
+  options.rc_signal = "completion";
+  sets.emplace_back("roce_completion", options);
+  options.rc_signal = "immediate";
+  sets.emplace_back("roce_immediate", options);
+  options.rc_send_entries = options.rc_receive_entries = 16;
+  options.rc_channels = 3;
+  sets.emplace_back("roce_short_queues", options);
+  options = FakeVerbs::over("rc", {});
+  options.nics = 2;
+  sets.emplace_back("roce_two_nics", options);
+  return sets;
+}
+
 OptionSets rc_sets(Options options) {
   OptionSets sets;
   for (const char* signal : {"ordered", "completion", "immediate"}) {
@@ -41,6 +59,8 @@ OptionSets rc_sets(Options options) {
   options.transport = "rc";
   options.nics = 2;
   sets.emplace_back("rc_two_nics", options);
+  const OptionSets played = roce_sets();
+  sets.insert(sets.end(), played.begin(), played.end());
   return sets;
 }
 

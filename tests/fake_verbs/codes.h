@@ -41,4 +41,10 @@ inline verbs::abi::WcStatus status_of(Code code) {
   return kWcGeneralErr;
 }
 
+// The same of RC: who does not answer and who is not there are alike.
+inline verbs::abi::WcStatus rc_status_of(Code code) {
+  const bool is_silence = code == Code::unresponsive || code == Code::unreachable || code == Code::bad_qpn;
+  return is_silence ? verbs::abi::kWcRetryExcErr : status_of(code);
+}
+
 }  // namespace tilewire::fake_verbs

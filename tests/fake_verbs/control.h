@@ -13,13 +13,13 @@ namespace tilewire {
 class FakeVerbs {
  public:
   static const char* library() { return TILEWIRE_FAKE_VERBS; }
-  // Options of a rank that sends through it.
-  static Options options() {
-    Options options;
-    options.transport = "srd";
+  // `options` of a rank that sends through it.
+  static Options over(const char* transport, Options options) {
+    options.transport = transport;
     options.verbs_library = options.efa_library = library();
     return options;
   }
+  static Options options() { return over("srd", {}); }
   // What `text` does not name stays as it is.
   static void set(const std::string& text) {
     const char* problem = function<const char*(const char*)>("fake_verbs_set")(text.c_str());

@@ -136,14 +136,20 @@ void fill_polling(abi::CqEx& ex) {
 
 FakeDevice& device_of(abi::Context* context) { return *reinterpret_cast<FakeContext*>(context)->device; }
 
-int refusal_of(const Settings& settings, const abi::QpInitAttrEx& attr, const abi::EfaQpInitAttr& efa, uint32_t bytes) {
+bool has_unsolicited(const FakeDevice& device) {
+  const Settings& settings = device.nic->settings;
+  return settings.unsolicited != 0 && (settings.solicited >> device.index & 1) == 0;
+}
+
+int refusal_of(const FakeDevice& device, const abi::QpInitAttrEx& attr, const abi::EfaQpInitAttr& efa, uint32_t bytes) {
+  const Settings& settings = device.nic->settings;
   constexpr uint32_t kMask = abi::kInitAttrPd | abi::kInitAttrSendOps;
   constexpr uint64_t kWrites = abi::kSendOpsRdmaWrite | abi::kSendOpsRdmaWriteWithImm;
   if (attr.qp_type != abi::kQpDriver || bytes < 12 || efa.comp_mask != 0 || efa.reserved != 0) return EINVAL;
   if (efa.driver_qp_type != abi::kEfaSrd || (attr.comp_mask & ~kMask) != 0) return EOPNOTSUPP;
   if ((attr.comp_mask & abi::kInitAttrPd) == 0 || attr.srq != nullptr) return EINVAL;
   if ((attr.send_ops_flags & ~(settings.rdma_write != 0 ? kWrites : 0)) != 0) return EOPNOTSUPP;
-  if (efa.flags != 0 && (settings.unsolicited == 0 || efa.flags != abi::kEfaQpUnsolicitedWriteRecv)) return EOPNOTSUPP;
+  if (efa.flags != 0 && (!has_unsolicited(device) || efa.flags != abi::kEfaQpUnsolicitedWriteRecv)) return EOPNOTSUPP;
   if (attr.send_cq == nullptr || attr.recv_cq == nullptr) return EINVAL;
   const abi::QpCap& cap = attr.cap;
   const bool is_too_much = cap.max_send_wr > settings.max_sq_wr || cap.max_recv_wr > settings.max_rq_wr ||
@@ -166,7 +172,7 @@ EXPORT int efadv_query_device(abi::Context* context, abi::EfaDeviceAttr* attr, u
   all.device_caps = abi::kEfaCapRdmaRead | abi::kEfaCapCqWithSgid;
   if (settings.rnr_retry != 0) all.device_caps |= abi::kEfaCapRnrRetry;
   if (settings.rdma_write != 0) all.device_caps |= abi::kEfaCapRdmaWrite;
-  if (settings.unsolicited != 0) all.device_caps |= abi::kEfaCapUnsolicitedWriteRecv;
+  if (has_unsolicited(device_of(context))) all.device_caps |= abi::kEfaCapUnsolicitedWriteRecv;
   all.max_rdma_size = static_cast<uint32_t>(settings.max_rdma_bytes);
   std::memcpy(attr, &all, std::min<size_t>(bytes, sizeof(all)));
   return 0;
@@ -178,7 +184,7 @@ EXPORT abi::CqEx* efadv_create_cq(abi::Context* context, abi::CqInitAttrEx* attr
   const std::lock_guard lock(nic.mutex);
   if (nic.refuses("create_cq")) return nullptr;
   uint64_t known = abi::kEfaWcWithSgid;
-  if (nic.settings.unsolicited != 0) known |= abi::kEfaWcWithIsUnsolicited;
+  if (has_unsolicited(device_of(context))) known |= abi::kEfaWcWithIsUnsolicited;
   const bool is_bad = bytes != sizeof(*efa) || attr->cqe == 0 || attr->cqe > nic.settings.max_cqe;
   if (is_bad || (attr->wc_flags & ~abi::kWcStandardFlags) != 0 || (efa->wc_flags & ~known) != 0) {
     errno = is_bad ? EINVAL : EOPNOTSUPP;
@@ -201,7 +207,7 @@ EXPORT abi::Qp* efadv_create_qp_ex(abi::Context* context, abi::QpInitAttrEx* att
   Nic& nic = *device.nic;
   const std::lock_guard lock(nic.mutex);
   if (nic.refuses("create_qp")) return nullptr;
-  errno = refusal_of(nic.settings, *attr, *efa, bytes);
+  errno = refusal_of(device, *attr, *efa, bytes);
   if (errno == 0 && nic.counts["qp"] >= static_cast<int64_t>(nic.settings.max_qp)) errno = ENOMEM;
   if (errno != 0) return nullptr;
   auto* qp = new FakeQp;

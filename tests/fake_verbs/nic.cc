@@ -18,21 +18,13 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr int kPacketsAtOnce = 64;
+constexpr uint64_t kFirstMuteBitOfRoce = 16;
 
 std::atomic<Nic*> the_nic{nullptr};
 std::atomic<Nic*> nic_of_parent{nullptr};
 std::mutex& making() {
   static std::mutex& mutex = *new std::mutex;
   return mutex;
-}
-
-template <class T>
-T take_random(std::vector<T>& from, std::mt19937_64& random) {
-  const size_t which = random() % from.size();
-  T taken = std::move(from[which]);
-  from[which] = std::move(from.back());
-  from.pop_back();
-  return taken;
 }
 
 }  // namespace
@@ -68,14 +60,25 @@ void Nic::settings_changed() {
   random_.seed(settings.seed);
   calls_.clear();
   requests_ = batches_ = 0;
+  add_devices(/*is_roce=*/false, settings.devices);
+  add_devices(/*is_roce=*/true, settings.roce);
+}
+
+void Nic::add_devices(bool is_roce, uint64_t count) {
   std::random_device entropy;
-  while (devices.size() < settings.devices) {
+  const auto is_its = [=](const auto& device) { return device->is_roce == is_roce; };
+  for (auto i = static_cast<uint64_t>(std::count_if(devices.begin(), devices.end(), is_its)); i < count; ++i) {
     auto device = std::make_unique<FakeDevice>();
     device->nic = this;
-    device->index = static_cast<uint32_t>(devices.size());
-    device->name = "efa" + std::to_string(devices.size());
-    device->gid = {0xfe, 0x80};
-    for (size_t i = 8; i < device->gid.size(); ++i) device->gid[i] = static_cast<uint8_t>(entropy());
+    device->is_roce = is_roce;
+    device->index = static_cast<uint32_t>(is_roce ? kFirstMuteBitOfRoce + i : i);
+    device->name = (is_roce ? "roce" : "efa") + std::to_string(i);
+    if (is_roce) {
+      device->gid = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10};  // of an IPv4 address
+    } else {
+      device->gid = {0xfe, 0x80};
+    }
+    for (size_t at = is_roce ? 13 : 8; at < device->gid.size(); ++at) device->gid[at] = static_cast<uint8_t>(entropy());
     devices.push_back(std::move(device));
   }
 }
@@ -126,6 +129,16 @@ int Nic::send(FakeQp& qp) {
   return 0;
 }
 
+void Nic::post(Message message) {
+  ++message.qp->under_way;
+  ++counts["posted"];
+  message.place = message.qp->posted++;
+  message.number = next_number_++;
+  if (settings.direct != 0) return carry_at_once(message);
+  queue_.push_back(std::move(message));
+  wake();
+}
+
 void Nic::forget(FakeQp* qp) {
   const auto is_its = [&](const auto& message) { return message.qp == qp; };
   std::erase_if(queue_, is_its);
@@ -144,6 +157,7 @@ void Nic::start(Message& message) {
 
 // What is wrong on this side, before anything is sent.
 static Code check_source(const FakeQp& qp, const Message& message) {
+  if (message.is_inline || (qp.is_rc && message.bytes == 0)) return Code::ok;
   const auto found = qp.device->memory.find(message.lkey);
   if (found == qp.device->memory.end() || found->second->pd != qp.pd) return Code::invalid_lkey;
   return found->second->covers(message.local, message.bytes) ? Code::ok : Code::invalid_lkey;
@@ -152,6 +166,7 @@ static Code check_source(const FakeQp& qp, const Message& message) {
 bool Nic::is_to_fail(const Message& message) { return message.bytes > 0 && ++requests_ == settings.fail_nth; }
 
 void Nic::carry_at_once(Message& message) {
+  if (message.qp->has_failed) return finish(message, Code::flushed);
   Code code = check_source(*message.qp, message);
   if (is_to_fail(message)) code = static_cast<Code>(settings.fail_code);
   if (code != Code::ok) return finish(message, code);
@@ -160,41 +175,65 @@ void Nic::carry_at_once(Message& message) {
   const Packet packet = packet_of(message, 0);
   code = check_target(*device, packet);
   if (code == Code::ok) {
-    if (message.bytes > 0) {
-      std::memcpy(reinterpret_cast<void*>(message.remote), reinterpret_cast<const void*>(message.local), message.bytes);
-    }
+    place(message.remote, message.source(), message.bytes);
     code = deliver(*device, packet);
   }
   finish(message, code);
 }
 
-bool Nic::send_packets() {
-  bool moved = false;
-  while (!queue_.empty() && flying_.size() < settings.window) {
-    Message message = std::move(queue_.front());
-    queue_.pop_front();
-    moved = true;
-    Code code = check_source(*message.qp, message);
-    const bool must_fail = is_to_fail(message);
-    if (must_fail) code = static_cast<Code>(settings.fail_code);
-    if (must_fail && settings.fatal != 0) {
-      fail_queue_pair(std::move(message));
-      continue;
+// False where it has to wait.
+bool Nic::take_next() {
+  Message& next = queue_.front();
+  bool is_fatal = false;
+  if (!next.verdict) {
+    next.verdict = check_source(*next.qp, next);
+    if (is_to_fail(next)) {
+      next.verdict = static_cast<Code>(settings.fail_code);
+      is_fatal = settings.fatal != 0 && !next.qp->is_rc;
     }
-    if (message.qp->has_failed) code = Code::flushed;
-    if (code != Code::ok) {
-      finish(message, code);
-      continue;
-    }
+  }
+  if (next.qp->has_failed) next.verdict = Code::flushed;
+  // What fails on RC is told behind all that went before.
+  if (next.verdict != Code::ok && next.qp->is_rc && has_older(next)) return false;
+  Message message = std::move(next);
+  queue_.pop_front();
+  if (is_fatal) {
+    fail_queue_pair(std::move(message));
+  } else if (message.verdict != Code::ok) {
+    finish(message, *message.verdict);
+  } else {
     start(message);
     std::shuffle(message.unsent.begin(), message.unsent.end(), random_);
     flying_.push_back(std::move(message));
   }
+  return true;
+}
+
+bool Nic::has_older(const Message& message) const {
+  const auto is_older = [&](const Message& other) { return other.qp == message.qp && other.number < message.number; };
+  return std::any_of(flying_.begin(), flying_.end(), is_older) ||
+         std::any_of(unanswered_.begin(), unanswered_.end(), [&](const auto& entry) { return is_older(entry.second); });
+}
+
+// Any of them; of a queue pair of RC the first, where routing is not adaptive.
+size_t Nic::next_flying() {
+  size_t which = random_() % flying_.size();
+  const Message& message = flying_[which];
+  if (!message.qp->is_rc || settings.adaptive != 0) return which;
+  for (size_t i = 0; i < flying_.size(); ++i) {
+    if (flying_[i].qp == message.qp && flying_[i].number < flying_[which].number) which = i;
+  }
+  return which;
+}
+
+bool Nic::send_packets() {
+  bool moved = false;
+  while (!queue_.empty() && flying_.size() < settings.window && take_next()) moved = true;
   for (int i = 0; i < kPacketsAtOnce && !flying_.empty(); ++i) {
-    const size_t which = random_() % flying_.size();
+    const size_t which = next_flying();
     Message& message = flying_[which];
     const Packet packet = packet_of(message, message.unsent.back());
-    if (!transmit(packet, reinterpret_cast<const std::byte*>(message.local) + packet.offset)) break;
+    if (!transmit(packet, message.source() + packet.offset)) break;
     moved = true;
     message.unsent.pop_back();
     if (!message.unsent.empty()) continue;
@@ -221,7 +260,8 @@ Packet Nic::packet_of(const Message& message, uint32_t offset) const {
           .offset = offset,
           .bytes = std::min(static_cast<uint32_t>(settings.packet_bytes), message.bytes - offset),
           .remote = message.remote,
-          .number = message.number};
+          .number = message.number,
+          .place = message.place};
 }
 
 bool Nic::retry_not_ready() {
@@ -244,14 +284,16 @@ bool Nic::give_up_on_silent() {
   for (const auto& [number, message] : unanswered_) {
     if (message.give_up < now && message.times_not_ready == 0) silent.push_back(number);
   }
-  for (const uint64_t number : silent) settle(number, unanswered_.at(number).give_up_code);
-  for (size_t i = 0; i < flying_.size();) {
-    if (flying_[i].give_up >= now) {
-      ++i;
-      continue;
-    }
-    finish(flying_[i], Code::unresponsive);
-    flying_.erase(flying_.begin() + static_cast<ptrdiff_t>(i));
+  for (const uint64_t number : silent) {
+    if (const auto found = unanswered_.find(number); found != unanswered_.end())
+      settle(number, found->second.give_up_code);
+  }
+  const auto is_silent = [&](const Message& message) { return message.give_up < now; };
+  for (auto found = flying_.begin(); (found = std::find_if(found, flying_.end(), is_silent)) != flying_.end();) {
+    const Message message = std::move(*found);
+    flying_.erase(found);
+    finish(message, Code::unresponsive);
+    found = flying_.begin();  // others may have gone with it
   }
   return !silent.empty();
 }
@@ -259,83 +301,10 @@ bool Nic::give_up_on_silent() {
 void Nic::settle(uint64_t number, Code code) {
   const auto found = unanswered_.find(number);
   if (found == unanswered_.end()) return;  // its queue pair is gone, or it has failed before
-  finish(found->second, code);
+  const Message message = std::move(found->second);
   unanswered_.erase(found);
+  finish(message, code);
 }
-
-void Nic::finish(const Message& message, Code code) {
-  FakeQp& qp = *message.qp;
-  --qp.under_way;
-  Completion completion;
-  completion.wc.wr_id = message.wr_id;
-  completion.wc.status = status_of(code);
-  completion.wc.vendor_err = static_cast<uint32_t>(code);
-  completion.wc.opcode = abi::kWcRdmaWrite;
-  completion.wc.qp_num = qp.ex.qp_base.qp_num;
-  complete(*qp.send_cq, completion);
-}
-
-// The worst order for who wants to know why: all else of the queue pair is flushed first.
-void Nic::fail_queue_pair(Message message) {
-  FakeQp& qp = *message.qp;
-  qp.has_failed = true;
-  const auto flush = [&](const Message& other) {
-    if (other.qp != &qp) return false;
-    finish(other, Code::flushed);
-    return true;
-  };
-  std::erase_if(queue_, flush);
-  std::erase_if(flying_, flush);
-  std::erase_if(unanswered_, [&](const auto& entry) { return flush(entry.second); });
-  Completion completion;
-  completion.wc.status = status_of(Code::flushed);
-  completion.wc.vendor_err = static_cast<uint32_t>(Code::flushed);
-  for (; !qp.receives.empty(); qp.receives.pop()) complete(*qp.recv_cq, completion);
-  message.give_up = Clock::now() + milliseconds(20);
-  message.give_up_code = static_cast<Code>(settings.fail_code);
-  const uint64_t number = message.number;
-  unanswered_.emplace(number, std::move(message));
-}
-
-void Nic::complete(FakeCq& cq, const Completion& completion) {
-  if (cq.held.size() + cq.ready.size() >= cq.most) {
-    cq.is_lossy = true;
-    ++counts["overflows"];
-    return;
-  }
-  if (settings.direct != 0 || settings.held == 0) {
-    cq.ready.push(completion);
-    cq.ready_count.store(cq.ready.size(), std::memory_order_release);
-    return;
-  }
-  cq.held.push_back(completion);
-  if (std::find(holding_.begin(), holding_.end(), &cq) == holding_.end()) holding_.push_back(&cq);
-}
-
-bool Nic::release_held(bool all) {
-  bool moved = false;
-  for (FakeCq* cq : holding_) {
-    while (cq->held.size() > (all ? 0 : settings.held)) {
-      cq->ready.push(take_random(cq->held, random_));
-      cq->ready_count.store(cq->ready.size(), std::memory_order_release);
-      moved = true;
-    }
-  }
-  if (all) holding_.clear();
-  return moved;
-}
-
-bool Nic::fetch(FakeCq& cq, size_t most) {
-  cq.batch.clear();
-  cq.at = 0;
-  while (!cq.ready.empty() && cq.batch.size() < most) {
-    cq.batch.push_back(cq.ready.pop());
-  }
-  cq.ready_count.store(cq.ready.size(), std::memory_order_release);
-  return !cq.batch.empty();
-}
-
-void Nic::forget(FakeCq* cq) { std::erase(holding_, cq); }
 
 void Nic::run() {
   for (;;) {
@@ -346,6 +315,7 @@ void Nic::run() {
       moved |= take_sockets();
       moved |= send_late_answers();
       moved |= send_packets();
+      fail_refusers();
       moved |= take_answers();
       moved |= retry_not_ready();
       moved |= give_up_on_silent();

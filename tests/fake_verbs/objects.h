@@ -1,10 +1,12 @@
 // What the fake library hands out. Each begins with the structure that its user sees.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,10 +23,31 @@ struct Nic;
 struct FakeQp;
 struct FakeMr;
 
-// One device of this process. Its GID is its own, so a process is a host.
+struct Packet {
+  uint32_t is_answer = 0;
+  Code code = Code::ok;  // of an answer
+  bool has_immediate = false;
+  bool is_unsolicited = false;
+  abi::Gid from{};
+  abi::Gid to{};
+  uint32_t from_qp = 0;
+  uint32_t to_qp = 0;
+  uint32_t qkey = 0;
+  uint32_t immediate = 0;
+  uint32_t rkey = 0;
+  uint32_t length = 0;  // of the message
+  uint32_t offset = 0;
+  uint32_t bytes = 0;  // that follow
+  uint64_t remote = 0;
+  uint64_t number = 0;
+  uint64_t place = 0;  // RC: of the message
+};
+
+// One device of this process, of EFA or RoCE. Its GID is its own, so a process is a host.
 struct FakeDevice {
   Nic* nic = nullptr;
-  uint32_t index = 0;
+  bool is_roce = false;
+  uint32_t index = 0;  // bit of Settings::mute
   std::string name;
   abi::Gid gid{};
   int socket = -1;
@@ -105,6 +128,7 @@ struct FakeCq {
   Nic* nic = nullptr;
   int users = 0;
   size_t most = 0;
+  bool keeps_order = false;        // as of RC
   bool is_lossy = false;           // it has overflowed
   std::vector<Completion> held{};  // kept back to come in another order
   Fifo<Completion> ready{};
@@ -114,11 +138,18 @@ struct FakeCq {
   bool is_polled = false;
 };
 
+constexpr uint32_t kMostInlineBytes = 64;  // of RC
+
 // A request, on its way.
 struct Message {
   uint64_t number = 0;
   FakeQp* qp = nullptr;
   uint64_t wr_id = 0;
+  uint64_t place = 0;  // RC: among those of its queue pair
+  bool is_signalled = true;
+  bool is_inline = false;
+  std::array<std::byte, kMostInlineBytes> inline_data{};
+  std::optional<Code> verdict{};  // of what its own side says of it, once that was asked
   bool has_immediate = false;
   uint32_t immediate = 0;
   uint32_t rkey = 0;
@@ -136,6 +167,8 @@ struct Message {
   Code give_up_code = Code::unresponsive;
   Clock::time_point again{};  // after the receiver was not ready
   uint32_t times_not_ready = 0;
+
+  const std::byte* source() const { return is_inline ? inline_data.data() : reinterpret_cast<const std::byte*>(local); }
 };
 
 struct FakeQp {
@@ -150,6 +183,17 @@ struct FakeQp {
   uint32_t qkey = 0;
   uint8_t rnr_retry = 7;
   bool has_failed = false;
+  bool is_rc = false;
+  abi::Gid peer{};  // RC: the other end
+  uint32_t peer_number = 0;
+  uint64_t posted = 0;
+  uint64_t taken = 0;  // of those that the other end has posted
+  struct Early {
+    Packet packet;
+    Code code = Code::ok;
+  };
+  std::map<uint64_t, Early> early{};  // here before their turn, by place
+  uint32_t unsignalled = 0;           // done, and their entries are free with the next that is signalled
   uint32_t under_way = 0;
   Fifo<uint64_t> receives{};  // wr_id
   std::vector<Message> session{};

@@ -10,6 +10,8 @@ namespace {
 constexpr std::pair<const char*, uint64_t Settings::*> kNumbers[] = {
     {"seed", &Settings::seed},
     {"devices", &Settings::devices},
+    {"roce", &Settings::roce},
+    {"adaptive", &Settings::adaptive},
     {"window", &Settings::window},
     {"held", &Settings::held},
     {"packet_bytes", &Settings::packet_bytes},
@@ -19,6 +21,7 @@ constexpr std::pair<const char*, uint64_t Settings::*> kNumbers[] = {
     {"efa", &Settings::efa},
     {"rdma_write", &Settings::rdma_write},
     {"unsolicited", &Settings::unsolicited},
+    {"solicited", &Settings::solicited},
     {"rnr_retry", &Settings::rnr_retry},
     {"max_qp", &Settings::max_qp},
     {"max_sq_wr", &Settings::max_sq_wr},

@@ -1,4 +1,4 @@
-// The functions of libibverbs.so.1 that Tilewire calls, as an EFA device answers them.
+// The functions of libibverbs.so.1 that Tilewire calls, as an EFA device answers them; see roce_calls.h for the other one.
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -6,6 +6,7 @@
 
 #include "fake_verbs/exports.h"
 #include "fake_verbs/nic.h"
+#include "fake_verbs/roce_calls.h"
 
 using namespace tilewire::fake_verbs;
 
@@ -54,7 +55,7 @@ int post_recv(abi::Qp* base, abi::RecvWr* wr, abi::RecvWr** bad) {
 }
 
 // The masks that an EFA device takes, and no others.
-bool is_right_step(const FakeQp& qp, const abi::QpAttr& attr, int mask, bool has_rnr_retry) {
+bool is_right_efa_step(const FakeQp& qp, const abi::QpAttr& attr, int mask, bool has_rnr_retry) {
   const abi::QpState now = qp.ex.qp_base.state;
   switch (attr.qp_state) {
     case abi::kQpInit:
@@ -74,10 +75,14 @@ EXPORT abi::Device** ibv_get_device_list(int* count) {
   Nic& nic = Nic::get();
   const std::lock_guard lock(nic.mutex);
   if (nic.refuses("get_device_list")) return nullptr;
-  const size_t devices = std::min(nic.devices.size(), static_cast<size_t>(nic.settings.devices));
-  auto** list = new abi::Device*[devices + 1]();
-  for (size_t i = 0; i < devices; ++i) list[i] = reinterpret_cast<abi::Device*>(nic.devices[i].get());
-  if (count != nullptr) *count = static_cast<int>(devices);
+  auto** list = new abi::Device*[nic.devices.size() + 1]();
+  uint64_t efa = 0, roce = 0;
+  for (const auto& device : nic.devices) {
+    const bool is_there = device->is_roce ? roce < nic.settings.roce : efa < nic.settings.devices;
+    if (is_there) list[efa + roce] = reinterpret_cast<abi::Device*>(device.get());
+    (device->is_roce ? roce : efa) += is_there ? 1 : 0;
+  }
+  if (count != nullptr) *count = static_cast<int>(efa + roce);
   ++nic.counts["list"];
   return list;
 }
@@ -103,6 +108,7 @@ EXPORT abi::Context* ibv_open_device(abi::Device* handle) {
   context->base.device = handle;
   context->base.ops.post_send = post_send;
   context->base.ops.post_recv = post_recv;
+  if (device->is_roce) fill_roce_calls(context->base.ops);
   nic.open(*device);
   ++nic.counts["context"];
   return &context->base;
@@ -138,9 +144,10 @@ EXPORT int ibv_query_port(abi::Context* context, uint8_t, abi::PortAttr* attr) {
   *attr = {};
   attr->state = nic.settings.active != 0 ? abi::kPortActive : abi::kPortDown;
   attr->max_mtu = attr->active_mtu = abi::kMtu4096;
-  attr->max_msg_sz = 8192;  // of sends
+  const bool is_roce = device_of(context).is_roce;
+  attr->max_msg_sz = is_roce ? static_cast<uint32_t>(nic.settings.max_rdma_bytes) : 8192;  // EFA: of sends
   attr->gid_tbl_len = nic.settings.gids != 0 ? 1 : 0;
-  attr->link_layer = abi::kLinkUnspecified;
+  attr->link_layer = is_roce ? abi::kLinkEthernet : abi::kLinkUnspecified;
   return 0;
 }
 
@@ -150,6 +157,18 @@ EXPORT int ibv_query_gid(abi::Context* context, uint8_t, int index, abi::Gid* gi
   if (index != 0 || device.nic->settings.gids == 0) return -1;
   *gid = device.gid;
   return 0;
+}
+
+// Its name in the library begins as names of programs must not.
+EXPORT int query_gid_entry(abi::Context*, uint32_t, uint32_t, abi::GidEntry*, uint32_t,
+                           size_t) asm("_ibv_query_gid_ex");
+int query_gid_entry(abi::Context* context, uint32_t port, uint32_t index, abi::GidEntry* entry, uint32_t, size_t) {
+  const bool is_roce = device_of(context).is_roce;
+  *entry = {};
+  entry->gid_index = index;
+  entry->port_num = port;
+  entry->gid_type = is_roce ? abi::kGidRoceV2 : abi::kGidInfiniband;
+  return ibv_query_gid(context, static_cast<uint8_t>(port), static_cast<int>(index), &entry->gid) == 0 ? 0 : ENODATA;
 }
 
 EXPORT abi::Pd* ibv_alloc_pd(abi::Context* context) {
@@ -199,7 +218,11 @@ EXPORT int ibv_dereg_mr(abi::Mr* base) {
 }
 
 // EFA has them for sends alone.
-EXPORT abi::Cq* ibv_create_cq(abi::Context*, int, void*, abi::Channel*, int) { return refuse<abi::Cq>(EOPNOTSUPP); }
+EXPORT abi::Cq* ibv_create_cq(abi::Context* context, int entries, void*, abi::Channel*, int) {
+  FakeDevice& device = device_of(context);
+  const std::lock_guard lock(device.nic->mutex);
+  return device.is_roce ? create_roce_cq(context, device, entries) : refuse<abi::Cq>(EOPNOTSUPP);
+}
 
 EXPORT int ibv_destroy_cq(abi::Cq* base) {
   auto* cq = reinterpret_cast<FakeCq*>(base);
@@ -209,15 +232,24 @@ EXPORT int ibv_destroy_cq(abi::Cq* base) {
   return give_back(nic, "cq", cq, cq->users);
 }
 
-EXPORT abi::Qp* ibv_create_qp(abi::Pd*, abi::QpInitAttr*) { return refuse<abi::Qp>(EOPNOTSUPP); }
+EXPORT abi::Qp* ibv_create_qp(abi::Pd* base, abi::QpInitAttr* attr) {
+  auto* pd = reinterpret_cast<FakePd*>(base);
+  const std::lock_guard lock(pd->device->nic->mutex);
+  return pd->device->is_roce ? create_rc_qp(*pd, *attr) : refuse<abi::Qp>(EOPNOTSUPP);
+}
 
 EXPORT int ibv_modify_qp(abi::Qp* base, abi::QpAttr* attr, int mask) {
   auto* qp = reinterpret_cast<FakeQp*>(base);
   Nic& nic = *qp->device->nic;
   const std::lock_guard lock(nic.mutex);
   if (nic.refuses("modify_qp")) return errno;
-  if (!is_right_step(*qp, *attr, mask, nic.settings.rnr_retry != 0)) return EINVAL;
+  if (qp->is_rc ? !is_right_rc_step(*qp, *attr, mask)
+                : !is_right_efa_step(*qp, *attr, mask, nic.settings.rnr_retry != 0)) {
+    return EINVAL;
+  }
   if (attr->qp_state == abi::kQpInit) qp->qkey = attr->qkey;
+  if (mask & abi::kMaskAv) qp->peer = attr->ah_attr.grh.dgid;
+  if (mask & abi::kMaskDestQpn) qp->peer_number = attr->dest_qp_num;
   if (mask & abi::kMaskRnrRetry) qp->rnr_retry = attr->rnr_retry;
   base->state = attr->qp_state;
   return 0;
@@ -282,6 +314,7 @@ EXPORT const char* ibv_wc_status_str(abi::WcStatus status) {
     case abi::kWcRemInvReqErr: return "remote invalid request error";
     case abi::kWcRemAccessErr: return "remote access error";
     case abi::kWcRemOpErr: return "remote operation error";
+    case abi::kWcRetryExcErr: return "transport retry counter exceeded";
     case abi::kWcRnrRetryExcErr: return "RNR retry counter exceeded";
     case abi::kWcRemInvRdReqErr: return "remote invalid RD request";
     case abi::kWcRemAbortErr: return "aborted error";

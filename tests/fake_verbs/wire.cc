@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "fake_verbs/nic.h"
 
@@ -30,6 +32,15 @@ socklen_t name_of(const abi::Gid& gid, sockaddr_un& address) {
 }
 
 }  // namespace
+
+void place(uint64_t to, const std::byte* from, uint32_t bytes) {
+  if (bytes == sizeof(uint64_t) && to % sizeof(uint64_t) == 0) {
+    uint64_t value;
+    std::memcpy(&value, from, sizeof(value));
+    return std::atomic_ref(*reinterpret_cast<uint64_t*>(to)).store(value, std::memory_order_release);
+  }
+  if (bytes > 0) std::memcpy(reinterpret_cast<void*>(to), from, bytes);
+}
 
 void Nic::make_socket(FakeDevice& device) {
   device.socket = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -99,13 +110,22 @@ void Nic::take_packet(const Packet& packet, const std::byte* data) {
   }
 }
 
+Code Nic::check_receiver(const FakeQp& qp, const Packet& packet) {
+  if (qp.ex.qp_base.state < abi::kQpRtr) return Code::bad_qpn;
+  if (qp.is_rc) {
+    const bool is_its = qp.peer == packet.from && qp.peer_number == packet.from_qp && !qp.has_failed;
+    return is_its ? Code::ok : Code::bad_qpn;
+  }
+  if (qp.qkey != packet.qkey) return Code::bad_qpn;
+  if (qp.pd->known.find(packet.from) == qp.pd->known.end()) return Code::unknown_peer;
+  return packet.has_immediate && packet.is_unsolicited != qp.is_unsolicited ? Code::feature_mismatch : Code::ok;
+}
+
 Code Nic::check_target(FakeDevice& device, const Packet& packet) const {
   const auto found = device.qps.find(packet.to_qp);
   if (found == device.qps.end()) return Code::bad_qpn;
   const FakeQp& qp = *found->second;
-  if (qp.ex.qp_base.state < abi::kQpRtr || qp.qkey != packet.qkey) return Code::bad_qpn;
-  if (qp.pd->known.find(packet.from) == qp.pd->known.end()) return Code::unknown_peer;
-  if (packet.has_immediate && packet.is_unsolicited != qp.is_unsolicited) return Code::feature_mismatch;
+  if (const Code code = check_receiver(qp, packet); code != Code::ok) return code;
   const auto memory = device.memory.find(packet.rkey);
   if (memory == device.memory.end() || memory->second->pd != qp.pd) return Code::bad_address;
   if ((memory->second->access & static_cast<int>(abi::kAccessRemoteWrite)) == 0) return Code::bad_address;
@@ -116,15 +136,38 @@ void Nic::take_data(FakeDevice& device, const Packet& packet, const std::byte* d
   const Inbound key{packet.from, packet.from_qp, packet.number};
   Code code = check_target(device, packet);
   if (code == Code::ok) {
-    if (packet.bytes > 0) std::memcpy(reinterpret_cast<void*>(packet.remote + packet.offset), data, packet.bytes);
+    place(packet.remote + packet.offset, data, packet.bytes);
     uint64_t& here = inbound_[key];
     here += packet.bytes;
     if (here < packet.length) return;
-    code = deliver(device, packet);
+    if (!device.qps.at(packet.to_qp)->is_rc) code = deliver(device, packet);
     if (code == Code::not_ready) return answer(packet, code);
   }
   inbound_.erase(key);
-  answer(packet, code);
+  const auto found = device.qps.find(packet.to_qp);
+  if (code == Code::bad_qpn || !found->second->is_rc) return answer(packet, code);
+  found->second->early.emplace(packet.place, FakeQp::Early{packet, code});
+  take_in_order(device, *found->second);
+}
+
+// RC: whatever order data has come in, what is told of requests at both ends keeps theirs.
+void Nic::take_in_order(FakeDevice& device, FakeQp& qp) {
+  for (auto next = qp.early.begin(); next != qp.early.end() && next->first == qp.taken; next = qp.early.begin()) {
+    const FakeQp::Early early = next->second;
+    qp.early.erase(next);
+    ++qp.taken;
+    const Code code = early.code == Code::ok ? deliver(device, early.packet) : early.code;
+    answer(early.packet, code);
+    if (code != Code::ok) refusers_.emplace_back(&device, early.packet.to_qp);
+  }
+}
+
+// What they have under way may be just what is looked at where they refuse.
+void Nic::fail_refusers() {
+  for (const auto& [device, number] : std::exchange(refusers_, {})) {
+    const auto found = device->qps.find(number);
+    if (found != device->qps.end() && !found->second->has_failed) flush(*found->second);
+  }
 }
 
 Code Nic::deliver(FakeDevice& device, const Packet& packet) {
@@ -144,7 +187,7 @@ Code Nic::deliver(FakeDevice& device, const Packet& packet) {
   completion.wc.byte_len = packet.length;
   completion.wc.qp_num = packet.to_qp;
   completion.wc.src_qp = packet.from_qp;
-  completion.ah_number = device.ah_numbers.at(packet.from);
+  if (!qp.is_rc) completion.ah_number = device.ah_numbers.at(packet.from);
   complete(*qp.recv_cq, completion);
   if (settings.direct != 0) return Code::ok;
   uint64_t& newest = newest_[{packet.from, packet.from_qp, packet.to, packet.to_qp}];
@@ -170,7 +213,14 @@ bool Nic::take_answers() {
     const Packet packet = answers_.front();
     answers_.pop_front();
     const auto found = unanswered_.find(packet.number);
-    if (packet.code == Code::not_ready && found != unanswered_.end()) {
+    if (packet.code == Code::bad_qpn && found != unanswered_.end() && found->second.qp->is_rc) {
+      // Of RC nobody says so: it is tried again until its sender has had enough.
+      found->second.give_up =
+          std::min(found->second.give_up, Clock::now() + std::chrono::milliseconds(settings.gone_ms));
+      continue;
+    }
+    // RC: others would have to wait behind it. Credits keep senders from that, so once is an error.
+    if (packet.code == Code::not_ready && found != unanswered_.end() && !found->second.qp->is_rc) {
       Message& message = found->second;
       ++message.times_not_ready;
       if (message.qp->rnr_retry == 7 || message.times_not_ready <= message.qp->rnr_retry) {
@@ -186,8 +236,9 @@ bool Nic::take_answers() {
     const auto flying = std::find_if(flying_.begin(), flying_.end(),
                                      [&](const Message& message) { return message.number == packet.number; });
     if (flying == flying_.end()) continue;
-    finish(*flying, packet.code);
+    const Message message = std::move(*flying);
     flying_.erase(flying);
+    finish(message, packet.code);
   }
   return moved;
 }

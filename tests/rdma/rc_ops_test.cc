@@ -106,19 +106,13 @@ TEST(RcNicsInACall, OneThatDiesEndsItOnAllRanksByName) {
   expect_everywhere(outcomes, ErrorKind::aborted, {"a request to rank", "NIC 2 of 2, rxe"});
 }
 
-// What the other networks have for each operation, for one: the guest is slow, and no fault is an operation's own.
-TEST(RcFaults, AFailedRequestEndsTheCallOnAllRanks) {
-  expect_that_a_failed_request_ends_the_call<ag_gemm::Op>(rc_test_options(), use_device_of_node);
-}
-TEST(RcFaults, AProxyThreadThatDiesEndsTheCallOnAllRanks) {
-  expect_that_a_dead_proxy_ends_the_call<ag_gemm::Op>(rc_test_options(), use_device_of_node);
-}
-TEST(RcFaults, ANetworkThatStallsForAWhileOnlyDelays) {
-  expect_that_a_stall_only_delays<ag_gemm::Op>(rc_test_options(), use_device_of_node);
-}
-TEST(RcFaults, ATransportThatTakesNothingForAWhileOnlyDelays) {
-  expect_that_a_full_queue_only_delays<ag_gemm::Op>(rc_test_options(), use_device_of_node);
-}
+// Of one operation: the guest is slow. That of all of them is over devices that play RoCE (tests/roce).
+struct SoftRoce {
+  static Options options() { return rc_test_options(); }
+  static void adjust(Rank rank, Options& options) { use_device_of_node(rank, options); }
+};
+using OneOpOverSoftRoce = OnNetwork<SoftRoce, ag_gemm::Op>;
+INSTANTIATE_TYPED_TEST_SUITE_P(Rc, NetworkFaults, ::testing::Types<OneOpOverSoftRoce>, OpName);
 
 // What a process holds of the guest's devices, as the kernel lists it: so many of each kind.
 std::map<std::string, int> held_of_devices(pid_t process) {

@@ -144,6 +144,7 @@ TEST(OneCommunicatorSoak, MoeCallsOfManyKindsAreRightAndBitwiseEqualEachTime) {
 // Over devices that send packets and completions in any order, with now and then a full queue.
 TEST(OneCommunicatorSoak, CallsOverSrdAreToo) {
   if (soak_run().is_rdma) GTEST_SKIP() << "this run is over rc";
+  if (!soak_run().is_long) GTEST_SKIP() << "SrdCalls (tests/srd) has ten thousand";
   Options options = test_options();
   options.transport = "srd";
   options.verbs_library = options.efa_library = FakeVerbs::library();

@@ -118,6 +118,17 @@ TEST_F(FakeDeviceTest, AnImmediateTakesAReceiveAndWithoutOneTheReceiverIsNotRead
   EXPECT_EQ(queue_.memory[67], std::byte{42});
 }
 
+TEST_F(FakeDeviceTest, AnImmediateBetweenAnEndThatPostsReceivesAndOneThatDoesNotIsRefused) {
+  queue_.make_ready(0);
+  SrdQueue without_receives(queue_.setup());
+  queue_.ex()->wr_start(queue_.ex());
+  queue_.begin();
+  queue_.set_source();
+  queue_.set_target(without_receives.number());
+  ASSERT_EQ(queue_.ex()->wr_complete(queue_.ex()), 0);
+  EXPECT_EQ(queue_.sent.only(), abi::kWcRemInvReqErr);
+}
+
 // libefa holds a lock while completions are looked at, and destroying the queue pair would wait for it.
 TEST_F(FakeDeviceTest, WhatIsThrownInALookLeavesTheQueuePairFreeToGo) {
   SrdQueue queue(queue_.setup());

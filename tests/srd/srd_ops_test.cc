@@ -4,18 +4,22 @@
 
 #include <chrono>
 #include <csignal>
+#include <limits>
 #include <optional>
+#include <stdexcept>
 #include <thread>
+#include <tuple>
 
-#include "fake_verbs/control.h"
 #include "base/hash.h"
 #include "executor/call.h"
+#include "fake_verbs/control.h"
 #include "memory/forked_child.h"
 #include "op_random_calls.h"
 #include "ops/op_list.h"
 #include "soak/process_state.h"
 #include "testing/given_time.h"
 #include "testing/network_op_cases.h"
+#include "testing/sanitized.h"
 #include "transport/bootstrap/held_port.h"
 #include "transport/error_text.h"
 
@@ -25,11 +29,7 @@ namespace {
 using namespace std::chrono_literals;
 
 Options srd_test_options() {
-  Options options = test_options();
-  const Options fake = FakeVerbs::options();
-  options.transport = fake.transport;
-  options.verbs_library = fake.verbs_library;
-  options.efa_library = fake.efa_library;
+  Options options = FakeVerbs::over("srd", test_options());
   options.arena_initial_bytes = 4096;  // so that it grows: keys have to travel, and chunks lie across two of them
   return options;
 }
@@ -80,23 +80,78 @@ TYPED_TEST(OpsOverSrd, EpochsAtTheEdgesOfTheirNarrowFieldsAreThoseMeant) {
   }
 }
 
-TYPED_TEST(OpsOverSrd, AFailedRequestEndsTheCallOnAllRanks) {
-  expect_that_a_failed_request_ends_the_call<TypeParam>(srd_test_options());
-}
-TYPED_TEST(OpsOverSrd, AProxyThreadThatDiesEndsTheCallOnAllRanks) {
-  expect_that_a_dead_proxy_ends_the_call<TypeParam>(srd_test_options());
-}
-TYPED_TEST(OpsOverSrd, ANetworkThatStallsForAWhileOnlyDelays) {
-  expect_that_a_stall_only_delays<TypeParam>(srd_test_options());
-}
-TYPED_TEST(OpsOverSrd, ATransportThatTakesNothingForAWhileOnlyDelays) {
-  expect_that_a_full_queue_only_delays<TypeParam>(srd_test_options());
-}
+struct FakeEfa {
+  static Options options() { return srd_test_options(); }
+  static void adjust(Rank, Options&) {}
+};
+using AllOverFakeEfa = OnNetworkTypes<FakeEfa, Ops>::Types;
+INSTANTIATE_TYPED_TEST_SUITE_P(Srd, NetworkFaults, AllOverFakeEfa, OpName);
 
 TYPED_TEST(OpsOverSrd, ARequestThatTheDeviceGivesUpNamesItsPeerAndTheCodeOnAllRanks) {
   const FakeVerbsSetting setting("fail_nth=60,fail_code=8", "fail_nth=0");
   const auto outcomes = run_good_calls<TypeParam>(srd_test_options(), 50, {});
   expect_everywhere(outcomes, ErrorKind::aborted, {"a request to rank", "transport = srd", "EFA code 8"});
+}
+
+// One call of an op, again and again: elements are compared the first time, then bits.
+template <class Op>
+class RepeatedCall {
+ public:
+  explicit RepeatedCall(Session& session) : op_(session), checker_(OpTestTraits<Op>::small(session.rank())) {}
+
+  void run() {
+    for (OwnedMatrix& result : checker_.results()) result.fill(std::numeric_limits<float>::quiet_NaN());
+    op_.run(checker_.arguments());
+    if (first_.empty()) {
+      checker_.check();
+      for (const OwnedMatrix& result : checker_.results()) first_.push_back(result.bytes());
+    }
+    for (size_t i = 0; i < first_.size(); ++i) {
+      if (checker_.results()[i].bytes() != first_[i])
+        throw std::runtime_error(std::string("other bits of ") + Op::kName);
+    }
+  }
+
+ private:
+  OpCalls<Op> op_;
+  typename OpTestTraits<Op>::Checker checker_;
+  std::vector<std::vector<std::byte>> first_;
+};
+
+template <class... Op>
+void run_in_turn(OpTypes<Op...>, Session& session, int times) {
+  std::tuple<RepeatedCall<Op>...> calls{RepeatedCall<Op>(session)...};
+  for (int i = 0; i < times; ++i) (std::get<RepeatedCall<Op>>(calls).run(), ...);
+}
+
+// Each packet of a chunk by itself, more under way than a call has, and now and then a full queue.
+TEST(SrdCalls, TenThousandOfAllOpsHaveTheSameBitsHoweverPacketsAndCompletionsAreShuffled) {
+  const FakeVerbsSetting setting("seed=7,packet_bytes=64,window=64,enomem_every=50",
+                                 "seed=1,packet_bytes=8192,window=16,enomem_every=0");
+  const int times = kIsSanitized ? 100 : 2000;  // of five ops or more
+  const int64_t overtaken = FakeVerbs::count("overtaken");
+  const auto outcomes =
+      run_thread_cluster({2, 2}, srd_test_options(), [&](Session& session) { run_in_turn(Ops{}, session, times); });
+  EXPECT_EQ(first_error(outcomes), "");
+  EXPECT_GT(FakeVerbs::count("overtaken") - overtaken, 5 * times) << "too little came out of order";
+  EXPECT_EQ(FakeVerbs::count("overflows"), 0);
+  EXPECT_EQ(FakeVerbs::held(), 0);
+}
+
+// Told on both before anything is sent, with what to set, and nothing is left.
+TEST(SrdModes, UnsolicitedReceivesOnOneOfTwoDevicesAloneAreAMismatchOnBothRanks) {
+  const FakeVerbsSetting setting("solicited=2", "solicited=0");
+  const auto device_of_its_own = [](Rank rank, Options& own) { own.srd_device = rank == Rank{0} ? "efa0" : "efa1"; };
+  const auto outcomes = run_thread_cluster(
+      {1, 1}, srd_test_options(), [](Session&) { ADD_FAILURE() << "they were joined"; }, device_of_its_own);
+  expect_everywhere(outcomes, ErrorKind::mismatch,
+                    {"have different ways to take immediates", "set srd_unsolicited=off on all ranks"});
+  EXPECT_EQ(FakeVerbs::held(), 0);
+  Options options = srd_test_options();
+  options.srd_unsolicited = "off";
+  EXPECT_EQ(first_error(run_thread_cluster(
+                {1, 1}, options, [](Session&) {}, device_of_its_own)),
+            "");
 }
 
 // The memory is there and the device does not know it: who asks again gets some that it knows.
