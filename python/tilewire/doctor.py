@@ -192,7 +192,9 @@ def check_rdma_forks(library: str = "libibverbs.so.1", release: str = "") -> Che
     if says:
         return Check("forks beside RDMA", OK, f"Linux {release}, libibverbs takes care of it")
     cost = "forking (data loaders) while ranks are joined by rc or srd: their queues may stop"
-    return Check("forks beside RDMA", OFF, f"Linux {release}", cost, "on all ranks: RDMAV_FORK_SAFE=1, or spawn workers")
+    return Check(
+        "forks beside RDMA", OFF, f"Linux {release}", cost, "on all ranks: RDMAV_FORK_SAFE=1, or spawn workers"
+    )
 
 
 def check_cuda_driver() -> Check:
