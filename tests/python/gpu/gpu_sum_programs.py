@@ -37,7 +37,7 @@ def values(op: str) -> dict[str, str]:
             "K = 0 on all but one rank": {"k": [*[0] * (comm.world_size - 1), 72]},
             "K = 0 everywhere": {"k": 0},
             "fp16": {"dtype": np.float16, "k": 72, "n": 96},
-            "larger": {"m": 2048, "k": 1024, "n": 1024},
+            "larger": {"m": 1024, "k": 512, "n": 768},
         }
         for name, options in shapes.items():
             for seed in range(2):
