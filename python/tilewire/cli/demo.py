@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tilewire.gpu.driver import Gpu
 
 RANK_MODULE = "tilewire.demo_rank"
-# A network as slow, beside CPU ranks, as a real one is beside GPUs: what is hidden under compute is worth hiding.
 NO_MPS = "There is no nvidia-cuda-mps-control, by which ranks share a GPU"
+# A network as slow, beside CPU ranks, as a real one is beside GPUs: what is hidden under compute is worth hiding.
 NETWORK = {"TILEWIRE_EMULATED_BANDWIDTH_GBPS": "0.05", "TILEWIRE_EMULATED_LATENCY_US": "500"}
 
 
