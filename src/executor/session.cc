@@ -83,9 +83,7 @@ void Session::join(const SessionSetup& setup) {
     map_node();
     start_gpu();
     if (topology().nodes > 1) {
-      join_wire();
-      make_transport();
-      start_proxy();
+      join_nodes();
     } else if (rank() == Rank{0} && asks_for_network_cards(options_)) {
       log_warn(
           "transport = {} is not used: all {} ranks are on one node, which needs none; TILEWIRE_LAYOUT says which are "
@@ -103,6 +101,19 @@ void Session::join(const SessionSetup& setup) {
     if (!control_->aborted()) control_->send_abort(error.kind(), error.what());
     throw;
   }
+}
+
+void Session::join_nodes() {
+  join_wire();
+  network_ = std::make_unique<SessionNetwork>(NetworkSite{.options = options_,
+                                                          .control = *control_,
+                                                          .arena = *arena_,
+                                                          .topology = topology(),
+                                                          .gpu = gpu_.get(),
+                                                          .has_wire = wire_ != nullptr});
+  network_->join(local_reach());
+  arena_fds_.clear();
+  network_->start_proxy(epoch_ + 1);
 }
 
 // Nodes are hosts, unless a layout says otherwise.
@@ -157,7 +168,7 @@ void Session::make_arena() {
   if (control_->aborted()) raise_abort(arena_->control());
 }
 
-std::string Session::transport_name() const { return transport_ ? transport_->caps().name : "none"; }
+std::string Session::transport_name() const { return transport() ? transport()->caps().name : "none"; }
 
 WaitOptions Session::wait_options() const {
   return {.spin = std::chrono::microseconds(options_.spin_us), .deadline = to_milliseconds(options_.deadline_s)};
@@ -191,7 +202,7 @@ void Session::grow_halves(uint64_t attempt, int64_t half_bytes) {
   for (const ArenaExport& e : exports) {
     writer.u64(static_cast<uint64_t>(e.range.begin_bytes)).u64(static_cast<uint64_t>(e.range.bytes));
   }
-  writer.bytes(transport_ ? transport_->new_keys() : Bytes{});
+  writer.bytes(network_ ? network_->transport()->new_keys() : Bytes{});
   const auto all = control_->allgather(
       {.kind = "arena growth", .call = attempt, .hash = static_cast<uint64_t>(half_bytes)}, writer.take(), deadline());
   agreed_half_bytes_ = arena_->half_bytes();
@@ -207,15 +218,14 @@ void Session::grow_halves(uint64_t attempt, int64_t half_bytes) {
     }
     keys.push_back(reader.bytes());
   }
-  if (transport_) transport_->learn_keys(keys);
+  if (network_) network_->transport()->learn_keys(keys);
   map_exports(exports, by_rank, deadline());
 }
 
 void Session::after_growth() {
-  if (!proxy_) return;
+  if (!network_) return;
   tell_wire_of_new_memory();
-  register_new_ranges();
-  proxy_->set_committed(static_cast<uint64_t>(arena_->half_bytes()), static_cast<uint64_t>(arena_->user_bytes()));
+  network_->register_new_ranges();
 }
 
 std::byte* Session::allocate_user(int64_t bytes) {
@@ -224,13 +234,13 @@ std::byte* Session::allocate_user(int64_t bytes) {
   const int64_t needed = arena_->user_bytes_for(bytes);
   if (needed > arena_->user_bytes()) grow_user(needed);
   // Also after a growth whose registration has failed: what is handed out can be sent from.
-  if (transport_ && registered_ranges_ < arena_->ranges().size()) after_growth();
+  if (network_ && network_->has_new_ranges()) after_growth();
   return arena_->allocate_user(bytes);
 }
 
 // Each growth is a range that a network has to register, and a chunk across many of them as many writes: so it doubles.
 void Session::grow_user(int64_t needed) {
-  if (!transport_) return arena_->grow(0, needed);
+  if (!network_) return arena_->grow(0, needed);
   const int64_t wanted =
       std::min(std::max({needed, 2 * arena_->user_bytes(), kLeastUserGrowthBytes}), arena_->layout().user_stride_bytes);
   try {
@@ -291,11 +301,11 @@ void Session::wait_for_calls() const {
 // the communicator since: who is still in that call may have nobody left who could tell it of the end. They need no
 // peer's consent, only its memory, so this is short; a rank that died keeps nobody. No call runs.
 void Session::await_sent() const noexcept {
-  if (!proxy_) return;
+  if (proxy() == nullptr) return;
   try {
     const Epoch last = gpu_ ? gpu_->last_epoch() : ended_epoch_;
     const SteadyTime limit = deadline_in(std::chrono::seconds(1));
-    while (!proxy_->has_fault() && load_sent(arena_->control()) < last && steady_now() < limit) {
+    while (!proxy()->has_fault() && load_sent(arena_->control()) < last && steady_now() < limit) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   } catch (const std::exception& error) {
@@ -382,8 +392,7 @@ void Session::close() noexcept {
   team_.reset();
   relay_team_.reset();
   fault_watch_.reset();
-  if (proxy_) proxy_->stop();
-  if (transport_) transport_->close();
+  if (network_) network_->stop();
   if (wire_) wire_->close();
   if (control_) control_->close();
   abort_base_ = nullptr;

@@ -25,6 +25,7 @@
 #include "executor/gpu_shares.h"
 #include "executor/kernel_faults.h"
 #include "executor/role_team.h"
+#include "executor/session_network.h"
 #include "executor/session_trace.h"
 #include "executor/trace.h"
 #include "executor/turn_queue.h"
@@ -34,20 +35,11 @@
 #include "schedule/call_roles.h"
 #include "schedule/machine.h"
 #include "schedule/topology_tables.h"
-#include "transport/arrival_sink.h"
 #include "transport/bootstrap/control.h"
 #include "transport/bootstrap/key_value_store.h"
-#include "transport/command_queue.h"
 #include "transport/emulated/wire_link.h"
-#include "transport/proxy.h"
-#include "transport/registry.h"
-#include "transport/transport.h"
 
 namespace tilewire {
-
-class RelayRing;
-class NicAccess;
-struct LocalReach;
 
 // Ranks as threads of one process: what they share besides the rendezvous.
 struct ThreadRanks {
@@ -93,8 +85,8 @@ class Session {
   // Of CPU ranks.
   RoleTeam& team() { return *team_; }
   RoleTeam& relay_team() { return *relay_team_; }
-  // nullptr where the proxy publishes arrivals itself.
-  RelayRing* relay_ring() { return relay_ring_.get(); }
+  // nullptr where the proxy publishes arrivals itself, or there is none.
+  RelayRing* relay_ring() { return network_ ? network_->relay_ring() : nullptr; }
   // nullptr while tracing is off.
   TraceRing* trace_ring(const char* role, int32_t worker) { return trace_->ring(role, worker); }
   // As SessionTrace has it; they take a QuietGuard.
@@ -103,10 +95,11 @@ class Session {
   TraceCounts trace_counts();
   TraceRecord trace_record(int64_t first = 0);
   // nullptr where there is one node, as the proxy.
-  const Transport* transport() const { return transport_.get(); }
-  const Proxy* proxy() const { return proxy_.get(); }
+  const Transport* transport() const { return network_ ? network_->transport() : nullptr; }
+  const Proxy* proxy() const { return network_ ? network_->proxy() : nullptr; }
   HostGemmVariant gemm_variant() const { return gemm_variant_; }
-  CommandProducer& ring(Ring r) { return producers_[static_cast<size_t>(r)]; }
+  // Where there are several nodes.
+  CommandProducer& ring(Ring r) { return network_->ring(r); }
   WaitOptions wait_options() const;
   SteadyTime deadline() const;
   std::string transport_name() const;
@@ -220,15 +213,9 @@ class Session {
   std::vector<ArenaExport> new_exports();
   void map_exports(const std::vector<ArenaExport>& own, const ExportsByRank& by_rank, SteadyTime deadline);
   void check_same_host(Rank peer, const UniqueFd& fd) const;
-  RankPlace own_place() const;
-  const TransportKind& choose_transport(SteadyTime deadline);
-  void make_transport();
-  void start_proxy();
+  void join_nodes();
   std::vector<UniqueFd> exchange_fds(std::string_view purpose, int fd, SteadyTime deadline);
-  TransportContext transport_context();
   LocalReach local_reach();
-  std::vector<Rank> remote_members(Rank of) const;
-  void register_new_ranges();
   void grow_user(int64_t needed);
   void after_growth();
   void await_sent() const noexcept;
@@ -244,18 +231,10 @@ class Session {
   HostGemmVariant gemm_variant_;
   TopologyTables topology_;
   std::unique_ptr<Arena> arena_;
-  size_t known_exports_ = 0;         // of the own arena, that other ranks know
-  int64_t fd_exchanges_ = 0;         // of arenas
-  std::vector<UniqueFd> arena_fds_;  // of the other ranks of this host, by rank; used while things are joined
-  std::vector<RankPlace> places_;    // by rank, while a transport is made
-  std::shared_ptr<const NicAccess> nic_access_;  // of GPU memory that a network writes into
-  size_t registered_ranges_ = 0;
-  std::unique_ptr<Transport> transport_;
-  std::vector<CommandRing> rings_;
-  std::vector<CommandProducer> producers_;
-  std::unique_ptr<WordSink> word_sink_;
-  std::unique_ptr<RelayRing> relay_ring_;
-  std::unique_ptr<Proxy> proxy_;
+  size_t known_exports_ = 0;                 // of the own arena, that other ranks know
+  int64_t fd_exchanges_ = 0;                 // of arenas
+  std::vector<UniqueFd> arena_fds_;          // of the other ranks of this host, by rank; used while things are joined
+  std::unique_ptr<SessionNetwork> network_;  // where there are several nodes
   std::unique_ptr<GpuRank> gpu_;
   std::unique_ptr<GpuShares> shares_;  // of GPU ranks
   std::unique_ptr<WireLink> wire_;

@@ -57,7 +57,7 @@ void Session::tell_kernel_fault(const FaultRecord& record) {
 DeviceRank Session::device_rank(const KernelNames& names) {
   DeviceRank made = gpu_->device_rank(static_cast<uint64_t>(options_.deadline_s * 1e9));
   made.op = kernel_faults_->add_op(names);
-  if (!proxy_ || proxy_->arrival().strategy != ArrivalStrategy::counted) made.arrivals = {};
+  if (proxy() == nullptr || proxy()->arrival().strategy != ArrivalStrategy::counted) made.arrivals = {};
   return made;
 }
 
