@@ -14,7 +14,11 @@ import pytest
 SCRIPT = Path(__file__).resolve().parent / "run_gpu"
 ROWS = {"rows": [{"bench": "b", "op": "ag_gemm", "shape": "1x1", "ours": 1, "baseline": 2, "ratio": 2.0, "unit": "us"}]}
 TESTS = [f"{name}_gpu_test" for name in ("pipeline", "wait", "gemm", "gated_gemm", "cuda_arena", "ag_gemm")]
-TESTS += ["gemm_rs_gpu_test", *(f"gpu_ranks_test {part}" for part in ("ag_gemm", "gemm_rs", "all ops"))]
+TESTS += [
+    "gemm_rs_gpu_test",
+    "uncalled_gpu_test",
+    *(f"gpu_ranks_test {part}" for part in ("ag_gemm", "gemm_rs", "all ops")),
+]
 TESTS += [f"python_gpu {part}" for part in ("test", "virtual", "matmul_reduce_scatter", "matmul_all_reduce")]
 SANITIZED = ["pipeline_gpu_test", "ag_gemm_gpu_test"]
 LISTED = [("executor", "call"), ("ops/ag_gemm", "op"), ("ops/gemm_rs", "op")]
@@ -30,6 +34,9 @@ class Machine:
         for tool in ("run_gpu", "run_benches"):
             shutil.copy(SCRIPT.with_name(tool), path / "scripts" / tool)
         (path / "src/ops/no_kernel").mkdir(parents=True)
+        for op in ("ag_gemm", "gemm_rs", "uncalled"):
+            (path / "src/ops" / op).mkdir()
+            (path / "src/ops" / op / "kernel.cuh").touch()
         includes = [f'#include "{name}/device_{what}.h"\n' for name, what in LISTED]
         (path / "src/ops/device_op_list.h").write_text("".join(includes))
         for op, part in (("ag_gemm", '"--sanitized"'), ("gemm_rs", '"faults"')):
@@ -42,8 +49,8 @@ class Machine:
         write = (
             f"open(sys.argv[-3], 'w').write(json.dumps({{'rows': [dict({row!r}, shape=' '.join(sys.argv[1:-3]))]}}))"
         )
-        for name in ("gemm_gpu_bench", "launch_gpu_bench", "link_gpu_bench", "ag_gemm_gpu_bench", "gemm_rs_gpu_bench"):
-            self.script(f"build/{name}", write)
+        for name in ("gemm", "launch", "link", "ag_gemm", "gemm_rs", "uncalled"):
+            self.script(f"build/{name}_gpu_bench", write)
 
     def script(self, name: str, body: str) -> None:
         path = self.path / name

@@ -49,6 +49,7 @@ struct ReductionKernelTypes {
   using Context = PlanContext;
   using Operands = ReductionKernelOperands;
   using Parameters = typename Op::Parameters;
+  using Form = FormNumbers;
   struct State;
 };
 template <class Op>

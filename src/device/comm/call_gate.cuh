@@ -38,16 +38,23 @@ class CallGate {
     return is_here;
   }
 
+  // The same for a single word, where a work is used piece by piece.
+  TILEWIRE_DEVICE bool pass_word_for_copies(Need need) {
+    pass_word(need);
+    ptx::fence_async_global();
+    return !waiter_.has_given_up();
+  }
+
   // Whether pass_alone() would not wait. By a single thread.
   template <class Role>
   TILEWIRE_DEVICE bool is_open(const Role& role, const typename Role::Work& w) const {
     bool is_open = true;
-    for (int32_t i = 0; i < w.needs; ++i) {
-      const Need need = role.need(w, i);
-      const uint64_t* word = space_.word(space_.frame().me, need.word);
-      is_open = is_open && ptx::load_relaxed_sys(word) >= space_.epoch() - static_cast<Epoch>(need.lag);
-    }
+    for (int32_t i = 0; i < w.needs; ++i) is_open = is_open && has_come(role.need(w, i));
     return is_open;
+  }
+  TILEWIRE_DEVICE bool has_come(Need need) const {
+    const uint64_t* word = space_.word(space_.frame().me, need.word);
+    return ptx::load_relaxed_sys(word) >= space_.epoch() - static_cast<Epoch>(need.lag);
   }
 
   // Until the first `ctas` CTAs of this rank have finished.

@@ -58,8 +58,10 @@ class CtaFinish {
 
   TILEWIRE_DEVICE explicit CtaFinish(uint32_t address) : barrier_(address) {}
 
-  // By one thread, before a barrier of all.
-  TILEWIRE_DEVICE void init() const { ptx::mbarrier_init(barrier_, kComputeGroups * kWarpgroupThreads / 32 + 2); }
+  // By one thread, before a barrier of all. `groups`: that compute.
+  TILEWIRE_DEVICE void init(int32_t groups = kComputeGroups) const {
+    ptx::mbarrier_init(barrier_, groups * kWarpgroupThreads / 32 + 2);
+  }
   TILEWIRE_DEVICE void arrive() const {
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier_);

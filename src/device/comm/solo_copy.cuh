@@ -6,6 +6,13 @@
 
 namespace tilewire {
 
+// How a piece of a walk comes into shared memory: how many bytes complete on the barrier, and the copy. A walk whose pieces
+// come in another way has a type of its own for them, `Piece`, and these two for it.
+TILEWIRE_DEVICE uint32_t loaded_bytes(const CopyPiece& piece) { return piece.bytes; }
+TILEWIRE_DEVICE void load_piece(const CopyPiece& piece, uint32_t to, uint32_t full) {
+  ptx::bulk_load(to, piece.from, piece.bytes, full);
+}
+
 class SoloCopy {
  public:
   static constexpr int32_t kPieceBytes = 4096;
@@ -22,9 +29,9 @@ class SoloCopy {
   // Nothing of a piece of work is left when the walk is asked for the next one: that may wait for a peer.
   template <class Walk>
   TILEWIRE_DEVICE void run(Walk walk) {
-    CopyPiece now;
+    typename Walk::Piece now;
     bool is_loading = false;
-    for (CopyPiece ahead; walk.next(ahead);) {
+    for (typename Walk::Piece ahead; walk.next(ahead);) {
       ptx::bulk_wait_read<0>();
       load(ahead, stored_ + is_loading);
       if (is_loading) store(now);
@@ -41,15 +48,17 @@ class SoloCopy {
  private:
   TILEWIRE_DEVICE uint32_t full(uint32_t stage) const { return base_ + 2 * kPieceBytes + 8 * stage; }
   TILEWIRE_DEVICE static uint32_t clock() { return static_cast<uint32_t>(::clock()); }
-  TILEWIRE_DEVICE void load(const CopyPiece& piece, uint32_t number) {
+  template <class Piece>
+  TILEWIRE_DEVICE void load(const Piece& piece, uint32_t number) {
     const uint32_t stage = number % 2;
     while (static_cast<int32_t>(clock() - next_clock_) < 0) {
     }
     next_clock_ = clock() + pace_clocks_;
-    ptx::mbarrier_arrive_expect(full(stage), piece.bytes);
-    ptx::bulk_load(base_ + stage * kPieceBytes, piece.from, piece.bytes, full(stage));
+    ptx::mbarrier_arrive_expect(full(stage), loaded_bytes(piece));
+    load_piece(piece, base_ + stage * kPieceBytes, full(stage));
   }
-  TILEWIRE_DEVICE void store(const CopyPiece& piece) {
+  template <class Piece>
+  TILEWIRE_DEVICE void store(const Piece& piece) {
     const uint32_t stage = stored_ % 2;
     while (!ptx::mbarrier_try_wait(full(stage), stored_ / 2 % 2)) {
     }

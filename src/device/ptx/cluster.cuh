@@ -45,6 +45,19 @@ TILEWIRE_DEVICE void store_shared_float(uint32_t address, float value) {
 TILEWIRE_DEVICE void store_shared_pair(uint32_t address, uint32_t first, uint32_t second) {
   asm volatile("st.volatile.shared::cta.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(first), "r"(second) : "memory");
 }
+TILEWIRE_DEVICE void store_shared_four(uint32_t address, int4 four) {
+  asm volatile("st.volatile.shared::cta.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(four.x), "r"(four.y),
+               "r"(four.z), "r"(four.w)
+               : "memory");
+}
+TILEWIRE_DEVICE int4 load_shared_four(uint32_t address) {
+  int4 four;
+  asm volatile("ld.volatile.shared::cta.v4.s32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(four.x), "=r"(four.y), "=r"(four.z), "=r"(four.w)
+               : "r"(address)
+               : "memory");
+  return four;
+}
 TILEWIRE_DEVICE float2 load_shared_pair(uint32_t address) {
   float2 pair;
   asm volatile("ld.volatile.shared::cta.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(address) : "memory");

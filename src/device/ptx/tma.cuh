@@ -41,6 +41,21 @@ TILEWIRE_DEVICE void tma_store(const CUtensorMap* map, uint32_t from, int32_t x,
                : "memory");
 }
 
+// Of arrays with four dimensions.
+TILEWIRE_DEVICE void tma_load(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t x, int32_t y, int32_t z,
+                              int32_t u) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
+      "[%0], [%1, {%3, %4, %5, %6}], [%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(u)
+      : "memory");
+}
+TILEWIRE_DEVICE void tma_store(const CUtensorMap* map, uint32_t from, int32_t x, int32_t y, int32_t z, int32_t u) {
+  asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map),
+               "r"(from), "r"(x), "r"(y), "r"(z), "r"(u)
+               : "memory");
+}
+
 // `bytes` and both addresses are multiples of 16.
 TILEWIRE_DEVICE void bulk_load(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),

@@ -1,5 +1,5 @@
-// The matrix instruction of a warpgroup: D[64, N] += A[64, 16] * B[16, N], both operands in shared memory, fp32
-// accumulators in registers. Asynchronous: fence, issue, commit, wait.
+// The matrix instruction of a warpgroup: D[64, N] += A[64, 16] * B[16, N], B in shared memory, A there or in registers,
+// fp32 accumulators in registers. Asynchronous: fence, issue, commit, wait.
 #pragma once
 
 #include "device/ptx/qualifier.cuh"
@@ -35,6 +35,9 @@ TILEWIRE_DEVICE void wgmma_wait() {
   TILEWIRE_WGMMA_4(i), TILEWIRE_WGMMA_4((i) + 4), TILEWIRE_WGMMA_4((i) + 8), TILEWIRE_WGMMA_4((i) + 12)
 #define TILEWIRE_WGMMA_32(i) TILEWIRE_WGMMA_16(i), TILEWIRE_WGMMA_16((i) + 16)
 #define TILEWIRE_WGMMA_64(i) TILEWIRE_WGMMA_32(i), TILEWIRE_WGMMA_32((i) + 32)
+#define TILEWIRE_WGMMA_NAMES_40_MORE ", %32, %33, %34, %35, %36, %37, %38, %39"
+#define TILEWIRE_WGMMA_REGISTERS_80 TILEWIRE_WGMMA_32(0), TILEWIRE_WGMMA_4(32), TILEWIRE_WGMMA_4(36)
+#define TILEWIRE_WGMMA_NAMES_80 TILEWIRE_WGMMA_NAMES_64 TILEWIRE_WGMMA_NAMES_40_MORE
 #define TILEWIRE_WGMMA_REGISTERS_64 TILEWIRE_WGMMA_32(0)
 #define TILEWIRE_WGMMA_REGISTERS_128 TILEWIRE_WGMMA_64(0)
 #define TILEWIRE_WGMMA_REGISTERS_192 TILEWIRE_WGMMA_64(0), TILEWIRE_WGMMA_32(64)
@@ -64,6 +67,28 @@ TILEWIRE_DEVICE void wgmma_wait() {
     }                                                                                   \
   }
 
+// The same with A in registers: four a thread, laid out as wgmma leaves 16 columns of a result, two elements in each.
+#define TILEWIRE_WGMMA_HELD_INSTRUCTION(n, type, a_names, b_name, add_name, major_name)                        \
+  asm volatile("{ .reg .pred add; setp.ne.b32 add, " add_name                                                  \
+               ", 0;\n"                                                                                        \
+               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " {" TILEWIRE_WGMMA_NAMES_##n \
+               "}, {" a_names "}, " b_name ", add, 1, 1, " major_name "; }"                                    \
+               : TILEWIRE_WGMMA_REGISTERS_##n                                                                  \
+               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(static_cast<int>(does_add)),          \
+                 "n"(static_cast<int>(kIsBNMajor)))
+#define TILEWIRE_WGMMA_HELD_FUNCTION(n, a_names, b_name, add_name, major_name)                 \
+  template <class Element, bool kIsBNMajor>                                                    \
+  TILEWIRE_DEVICE void wgmma(float(&d)[n / 2], const uint32_t* a, uint64_t b, bool does_add) { \
+    if constexpr (std::is_same_v<Element, __nv_bfloat16>) {                                    \
+      TILEWIRE_WGMMA_HELD_INSTRUCTION(n, bf16, a_names, b_name, add_name, major_name);         \
+    } else {                                                                                   \
+      TILEWIRE_WGMMA_HELD_INSTRUCTION(n, f16, a_names, b_name, add_name, major_name);          \
+    }                                                                                          \
+  }
+
+TILEWIRE_WGMMA_FUNCTION(80, "%40", "%41", "%42", "%43")
+TILEWIRE_WGMMA_HELD_FUNCTION(64, "%32, %33, %34, %35", "%36", "%37", "%38")
+TILEWIRE_WGMMA_HELD_FUNCTION(128, "%64, %65, %66, %67", "%68", "%69", "%70")
 TILEWIRE_WGMMA_FUNCTION(64, "%32", "%33", "%34", "%35")
 TILEWIRE_WGMMA_FUNCTION(128, "%64", "%65", "%66", "%67")
 TILEWIRE_WGMMA_FUNCTION(192, "%96", "%97", "%98", "%99")

@@ -71,13 +71,31 @@ class PipelineProducer {
 
   // Waits until the next stage is free and announces `bytes` of copies into it.
   TILEWIRE_DEVICE Slot acquire(uint32_t bytes) {
+    const uint32_t stage = wait_free();
+    return {stage, announce(bytes)};
+  }
+  // The two parts of it, where the thread has something to write into the stage itself: that goes between them.
+  TILEWIRE_DEVICE uint32_t wait_free() {
     while (!ptx::mbarrier_try_wait(barriers_.empty(cursor_.stage), cursor_.parity ^ 1)) {
     }
+    return cursor_.stage;
+  }
+  TILEWIRE_DEVICE uint32_t announce(uint32_t bytes) {
     const uint32_t full = barriers_.full(cursor_.stage);
     ptx::mbarrier_arrive_expect(full, bytes);
-    return {cursor_.stage, full};
+    return full;
   }
   TILEWIRE_DEVICE void commit() { cursor_.next(); }
+  // Until the copies into all stages so far are complete.
+  TILEWIRE_DEVICE void wait_loaded() const {
+    PipelineCursor<kStages> behind = cursor_;
+    behind.parity ^= 1;  // of the round before, from this stage on
+    for (int32_t i = 0; i < kStages; ++i) {
+      while (!ptx::mbarrier_try_wait(barriers_.full(behind.stage), behind.parity)) {
+      }
+      behind.next();
+    }
+  }
 
  private:
   PipelineBarriers<kStages> barriers_;
@@ -97,11 +115,15 @@ class PipelineConsumer {
 
   // Waits until the next stage is full.
   TILEWIRE_DEVICE uint32_t wait() {
-    const uint32_t stage = ahead_.stage;
-    while (!ptx::mbarrier_try_wait(barriers_.full(stage), ahead_.parity)) {
-    }
+    const uint32_t stage = wait_for_next();
     ahead_.next();
     return stage;
+  }
+  // The same, and that stage stays the next one.
+  TILEWIRE_DEVICE uint32_t wait_for_next() const {
+    while (!ptx::mbarrier_try_wait(barriers_.full(ahead_.stage), ahead_.parity)) {
+    }
+    return ahead_.stage;
   }
 
   // Gives back the oldest stage that this warp waited for.

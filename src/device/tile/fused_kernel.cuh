@@ -4,6 +4,7 @@
 //   struct FusedTypes {
 //     using Problem = ..., Plan = ..., Context = ..., Operands = ...;
 //     using Parameters = ...;    the kernel's only one, with the CallView `call`
+//     using Form = ...;          the numbers of the form that it has
 //     struct State;
 //   };
 //   struct FusedTypes::State {
@@ -14,7 +15,7 @@
 //     void follow(const Operands&, cudaStream_t) const;   where there is work behind the kernel
 //     const DeviceRank& rank() const;
 //     int32_t ctas() const;
-//     const FormNumbers& form() const;
+//     const Form& form() const;
 //   };
 #pragma once
 
@@ -36,12 +37,13 @@ class FusedKernelOf {
   using Context = typename Types::Context;
   using Operands = typename Types::Operands;
   using Parameters = typename Types::Parameters;
+  using Form = typename Types::Form;
 
   // On the current device. Does all that is slow: tables into device memory, loading of the kernel, its attributes.
   // Throws Error(invalid_argument) naming what the kernel cannot do (operands in fp32), Error(resource) when the grid
   // does not fit the GPU.
   FusedKernelOf(const Problem& problem, const Plan& plan, const Context& context, const DeviceRank& rank,
-                bool is_b_n_major);
+                bool is_b_n_major = false);
   ~FusedKernelOf();
   FusedKernelOf(FusedKernelOf&&) noexcept;
   FusedKernelOf& operator=(FusedKernelOf&&) noexcept;
@@ -57,7 +59,7 @@ class FusedKernelOf {
   void launch(Parameters& parameters, cudaStream_t stream) const;
 
   int32_t ctas() const;
-  const FormNumbers& form() const;
+  const Form& form() const;
 
  protected:
   using State = typename Types::State;

@@ -44,7 +44,7 @@ int32_t FusedKernelOf<Types>::ctas() const {
   return state_->ctas();
 }
 template <class Types>
-const FormNumbers& FusedKernelOf<Types>::form() const {
+const typename Types::Form& FusedKernelOf<Types>::form() const {
   return state_->form();
 }
 

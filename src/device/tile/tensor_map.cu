@@ -43,7 +43,9 @@ CUtensorMap encode(const char* name, void* data, DataType type, const cuuint64_t
   cuuint32_t size[kDimensions] = {static_cast<cuuint32_t>(box.cols), static_cast<cuuint32_t>(box.rows)};
   cuuint32_t stride[kDimensions] = {1, 1};
   for (int d = 2; d < kDimensions; ++d) size[d] = stride[d] = 1;
-  const auto swizzle = box.cols * size_bytes(type) == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
+  const auto swizzle = !box.is_swizzled                     ? CU_TENSOR_MAP_SWIZZLE_NONE
+                       : box.cols * size_bytes(type) == 128 ? CU_TENSOR_MAP_SWIZZLE_128B
+                                                            : CU_TENSOR_MAP_SWIZZLE_64B;
   CUtensorMap map;
   const CUresult result =
       encoder(&map, element_type(type), kDimensions, data, extent, pitch, size, stride, CU_TENSOR_MAP_INTERLEAVE_NONE,
@@ -81,6 +83,27 @@ CUtensorMap encode_tensor_map(const char* name, const DeviceMatrix& matrix, Tens
   const cuuint64_t extent[2] = {static_cast<cuuint64_t>(matrix.cols), static_cast<cuuint64_t>(matrix.rows)};
   const cuuint64_t pitch[1] = {static_cast<cuuint64_t>(matrix.pitch_bytes)};
   return encode<2>(name, const_cast<void*>(matrix.data), matrix.type, extent, pitch, box);
+}
+
+CUtensorMap encode_heads_map(const char* name, const HeadsView& h, TensorBox box) {
+  const int64_t element_bytes = size_bytes(h.dtype);
+  const DeviceMatrix rows{h.data, h.rows, h.dim, h.row_stride * element_bytes, h.dtype};
+  check_copyable(name, rows);
+  // Of heads, or batch entries, there may be one, whose stride counts for nothing.
+  const auto pitch_of = [&](const char* what, int64_t count, int64_t stride) {
+    if (count == 1) return rows.pitch_bytes;
+    if (stride * element_bytes % kCopyAlignmentBytes == 0) return stride * element_bytes;
+    throw Error(ErrorKind::invalid_argument,
+                {.what = std::string(name) + " has a stride of " + what + " that the copy engine cannot follow",
+                 .values = std::to_string(stride) + " elements",
+                 .limit = "a multiple of 16 bytes"});
+  };
+  const cuuint64_t extent[4] = {static_cast<cuuint64_t>(h.dim), static_cast<cuuint64_t>(h.rows),
+                                static_cast<cuuint64_t>(h.heads), static_cast<cuuint64_t>(h.batch)};
+  const cuuint64_t pitch[3] = {static_cast<cuuint64_t>(rows.pitch_bytes),
+                               static_cast<cuuint64_t>(pitch_of("heads", h.heads, h.head_stride)),
+                               static_cast<cuuint64_t>(pitch_of("batch entries", h.batch, h.batch_stride))};
+  return encode<4>(name, h.data, h.dtype, extent, pitch, box);
 }
 
 CUtensorMap encode_slot_map(const char* name, const SlotArray& slots, TensorBox box) {

@@ -3,6 +3,7 @@
 
 #include <cuda.h>
 #include <tilewire/data_type.h>
+#include <tilewire/tensor.h>
 
 #include <cstdint>
 
@@ -24,6 +25,7 @@ struct DeviceMatrix {
 struct TensorBox {
   int32_t rows;
   int32_t cols;
+  bool is_swizzled = true;  // false: lines lie one behind the other, and may have up to 256 columns
 
   friend bool operator==(const TensorBox&, const TensorBox&) = default;
 };
@@ -52,6 +54,10 @@ class KeptTensorMap {
   TensorBox box_{};
   CUtensorMap map_{};
 };
+
+// Rows of heads of batch entries: how a copy sees them is by column, row, head and batch entry. Columns are contiguous;
+// addresses and strides are multiples of 16 bytes. Otherwise as encode_tensor_map().
+CUtensorMap encode_heads_map(const char* name, const HeadsView& heads, TensorBox box);
 
 // Matrices of one shape behind each other, in order: how a copy sees them is by column, row and slot. Addresses, pitch and
 // slots are multiples of 16 bytes.

@@ -5,20 +5,10 @@
 #include "device/comm/call_gate.cuh"
 #include "device/comm/copy_ring.cuh"
 #include "device/comm/solo_copy.cuh"
+#include "device/comm/solo_gate.cuh"
 #include "ops/ag_gemm/device_parameters.cuh"
 
 namespace tilewire::ag_gemm {
-
-constexpr uint32_t kCopyPauseNs = 60;
-
-// What the trace says of a chunk that moved.
-TILEWIRE_DEVICE TraceNote chunk_note(ChunkRef chunk, int64_t bytes, int32_t role, TraceLink link) {
-  return {.work = chunk.chunk.value,
-          .source = chunk.source.value,
-          .bytes = static_cast<uint32_t>(bytes),
-          .role = static_cast<uint8_t>(role),
-          .link = link};
-}
 
 // The gates of a walk: pass() before a piece of work is begun, may_publish() when it is done. kEndsWork: that of the side
 // which ends the work, and notes it.
@@ -61,31 +51,13 @@ class StoreGate {
   int32_t role_;
 };
 
-// Of one thread that loads and stores.
-class SoloGate {
- public:
-  static constexpr bool kEndsWork = true;
-
-  TILEWIRE_DEVICE SoloGate(const CallSpace& space, int32_t role) : gate_(space, role, kCopyPauseNs), role_(role) {}
-
-  template <class Role>
-  TILEWIRE_DEVICE void pass(const Role& role, const CopyWork& w) {
-    if (w.needs == 0) return;
-    gate_.pass_for_copies(role, w);
-  }
-  TILEWIRE_DEVICE bool may_publish() { return !gate_.waiter().has_given_up(); }
-  TILEWIRE_DEVICE int32_t role() const { return role_; }
-
- private:
-  CallGate gate_;
-  int32_t role_;
-};
-
 // Rows of the caller are copied to every receiver from where they lie: that is sooner than by way of the own gathered
 // buffer, and the bytes are the same.
 template <int32_t kPieceBytes, class Role, class Gate>
 class CopyWalk {
  public:
+  using Piece = CopyPiece;
+
   TILEWIRE_DEVICE CopyWalk(const FusedParameters& parameters, const CallSpace& space, const Role& role,
                            const Gate& gate)
       : p_(parameters), space_(space), role_(role), gate_(gate), trace_(space.trace(TracePlace::copies)) {}

@@ -34,6 +34,7 @@ struct FusedTypes {
   using Context = PlanContext;
   using Operands = FusedOperands;
   using Parameters = FusedParameters;
+  using Form = FormNumbers;
   struct State;
 };
 

@@ -10,4 +10,10 @@ struct Roles : RoleList<Roles> {
                                        {"forward"}, {"send", Ring::send}, {"release"}, {"drain"}};
 };
 
+// Their numbers, for kernels.
+inline constexpr int32_t kCallRole = Roles::number("call"), kComputeRole = Roles::number("compute"),
+                         kLoadRole = Roles::number("load"), kPushRole = Roles::number("push"),
+                         kForwardRole = Roles::number("forward"), kSendRole = Roles::number("send"),
+                         kReleaseRole = Roles::number("release");
+
 }  // namespace tilewire::attention

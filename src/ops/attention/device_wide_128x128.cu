@@ -1,0 +1,7 @@
+#include "ops/attention/device_entry.cuh"
+
+namespace tilewire::attention {
+
+const void* fused_wide_128x128(DataType type) { return fused_entry<AttentionWide128x128>(type); }
+
+}  // namespace tilewire::attention
