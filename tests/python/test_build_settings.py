@@ -95,9 +95,29 @@ def test_kernels_can_be_left_out_of_what_make_builds() -> None:
     assert "TILEWIRE_CUDA" not in configuring("TILEWIRE_CUDA=")
 
 
-def test_users_join_sources_and_those_who_work_on_it_do_not() -> None:
+def test_users_join_sources() -> None:
     assert PROJECT["tool"]["scikit-build"]["cmake"]["define"]["TILEWIRE_UNITY"] == "ON"
-    assert "cmake.define.TILEWIRE_UNITY=OFF" in (ROOT / "scripts" / "install_python").read_text()
+
+
+# What pip is not told it takes from pyproject.toml, and builds all again by that.
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize("cuda", ["OFF", "AUTO"])
+def test_what_is_built_is_installed_and_not_built_again(cuda: str, tmp_path: Path) -> None:
+    for name in ("scripts/install_python", "pyproject.toml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text('#!/bin/sh\necho "$@"\n')
+    python.chmod(0o755)
+    built = dict.fromkeys(PROJECT["tool"]["scikit-build"]["cmake"]["define"], "ON")
+    built.update(TILEWIRE_UNITY="OFF", TILEWIRE_FMT_HEADER_ONLY="OFF", TILEWIRE_CUDA=cuda)
+    (tmp_path / "build/dev").mkdir(parents=True)
+    (tmp_path / "build/dev/CMakeCache.txt").write_text(
+        "".join(f"{name}:{'STRING' if name.endswith('CUDA') else 'BOOL'}={value}\n" for name, value in built.items())
+    )
+    told = subprocess.run([tmp_path / "scripts/install_python"], capture_output=True, text=True, check=True).stdout
+    assert {f"--config-settings=cmake.define.{name}={value}" for name, value in built.items()} <= set(told.split())
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
