@@ -5,6 +5,7 @@ SHELL := bash
 SOAK_MINUTES ?= 10
 export OP
 CUDA_FLAG = $(if $(TILEWIRE_CUDA),-DTILEWIRE_CUDA=$(TILEWIRE_CUDA))
+unexport TILEWIRE_CUDA # the library would take it for an option of its own
 
 .DEFAULT_GOAL := help
 .PHONY: help setup configure build python demo test lint bench gpu-test gpu-soak soak asan asan-rdma tsan format clean

@@ -95,6 +95,17 @@ def test_kernels_can_be_left_out_of_what_make_builds() -> None:
     assert "TILEWIRE_CUDA" not in configuring("TILEWIRE_CUDA=")
 
 
+# Variables of make's command line are in the environment of what it starts, where the library refuses names that it
+# does not know.
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+def test_what_make_starts_sees_no_option_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "Makefile").write_text(f"include {ROOT}/Makefile\nshow: ; @env\n")
+    command = ["make", "-C", str(tmp_path), "show", "TILEWIRE_CUDA=OFF"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TILEWIRE_")}
+    seen = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "\nPATH=" in seen and "\nTILEWIRE_" not in seen, seen
+
+
 def test_users_join_sources() -> None:
     assert PROJECT["tool"]["scikit-build"]["cmake"]["define"]["TILEWIRE_UNITY"] == "ON"
 
