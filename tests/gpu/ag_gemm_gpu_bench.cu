@@ -44,6 +44,7 @@ struct AgGemmTraits {
   using Problem = ag_gemm::Problem;
   using Plan = ag_gemm::FusedPlan;
   using Kernel = ag_gemm::FusedKernel;
+  using Operands = Kernel::Operands;
 
   static Problem problem(const BenchSize& size, int32_t ranks) {
     return {.rows = std::vector<int64_t>(static_cast<size_t>(ranks), size.rows / ranks),
@@ -64,9 +65,10 @@ struct AgGemmTraits {
   static std::vector<std::pair<std::string, double>> more(const Plan& plan) {
     return {{"chunk_rows", plan.choice.chunk_rows}, {"raster_rows", plan.choice.raster_rows}};
   }
-  static void launch(const Kernel& kernel, const BenchOperands& o, cudaStream_t stream) {
-    kernel.launch(1, {.a = o.shard, .b = {&o.b, 1}, .out = {&o.d, 1}, .bias = {}}, stream);
+  static Operands operands(const BenchOperands& o) {
+    return {.a = o.shard, .b = {&o.b, 1}, .out = {&o.d, 1}, .bias = {}};
   }
+  static auto role_names() { return ag_gemm::Roles::names(); }
 };
 using Bench = FusedBench<AgGemmTraits>;
 
@@ -122,7 +124,9 @@ void calibrate(const BenchSize& size, Rows& rows) {
 int run(int count, char** words) {
   const std::string mode = count > 1 && words[1][0] == '-' ? words[1] : "";
   char** file = count >= (mode.empty() ? 4 : 5) ? words + (mode.empty() ? 1 : 2) : nullptr;
-  if (mode == "--nodes") {
+  if (mode == "--timeline") {
+    print_timelines<AgGemmTraits>(count - 2, words + 2);
+  } else if (mode == "--nodes") {
     Rows rows({"fused_vs_floor", "", AgGemmTraits::kOp}, file);
     for (const int64_t m : {2048, 8192}) {
       for (const int64_t k : {4096, 8192}) {

@@ -6,12 +6,14 @@
 //   PlanOf<Plan> make_plan(problem, context); bool is_fused(plan); const char* form(plan)
 //   int64_t sent_bytes(size, ranks), chunk_bytes(size, plan)     what a rank sends to one of each other node, in chunks
 //   more(plan)                                                  further numbers of a row
-//   void launch(kernel, operands, stream)
+//   Kernel::Operands operands(operands of the bench)
+//   role_names()                                                as in traces
 #pragma once
 
 #include "bare_transfer.cuh"
 #include "bench_rows.cuh"
 #include "gemm_check.cuh"
+#include "trace_buffer.cuh"
 #include "virtual_cluster.cuh"
 
 #include "device/tile/gemm.cuh"
@@ -99,6 +101,33 @@ class FusedBench {
       return us;
     };
   }
+  // What the ranks note in one of several calls in a row.
+  std::vector<NotedWorks> traced(const Plan& plan) {
+    constexpr uint32_t kNotes = 1024;
+    constexpr int kCalls = 4;
+    fused(plan)(kCalls);
+    const std::deque<Kernel>& kernels = kernels_.back();
+    std::deque<TraceBuffer> buffers;
+    for (int32_t r = 0; r < node_.ranks(); ++r) {
+      node_.use(r);
+      buffers.emplace_back(kernels[static_cast<size_t>(r)].ctas(), kNotes);
+    }
+    node_.start_wire();
+    for (int call = 0; call < kCalls; ++call) {
+      for (int32_t r = 0; r < node_.ranks(); ++r) {
+        node_.use(r);
+        const Kernel& kernel = kernels[static_cast<size_t>(r)];
+        auto parameters = kernel.parameters(1, operands(r));
+        if (call == kCalls / 2) parameters.call.trace = buffers[static_cast<size_t>(r)].view();
+        kernel.launch(parameters, node_.stream(r));
+      }
+    }
+    node_.wait();
+    node_.stop_wire();
+    std::vector<NotedWorks> noted;
+    for (const TraceBuffer& buffer : buffers) noted.push_back(buffer.noted());
+    return noted;
+  }
   // Throws if a wait has expired.
   void check() const {
     for (int32_t r = 0; r < node_.ranks(); ++r) {
@@ -115,6 +144,7 @@ class FusedBench {
     DeviceBuffer<Bf16> whole, shard, b, d;
     cublasHandle_t cublas = nullptr;
     std::unique_ptr<Gemm> gemm = nullptr;
+    BenchOperands operands{};  // which Operands of the op may point into
   };
 
   Member& at(int32_t r) { return ranks_[static_cast<size_t>(r)]; }
@@ -122,7 +152,7 @@ class FusedBench {
     return {of.data(), rows, cols, cols * 2, DataType::bf16};
   }
   void fill(const DeviceBuffer<Bf16>& to, int64_t rows, uint32_t seed) const {
-    fill_matrix<<<256, 256>>>(to.data(), rows, size_.depth, size_.depth, Content::random, seed);
+    fill_matrix<<<256, 256>>>(to.data(), rows, size_.depth, size_.depth, MatrixContent::random, seed);
   }
   void add_rank(int32_t r, bool is_shared) {
     node_.use(r);
@@ -139,16 +169,13 @@ class FusedBench {
     const GemmProblem whole{matrix(rank.whole, size_.rows, size_.depth), matrix(rank.b, size_.cols, size_.depth),
                             matrix(rank.d, size_.rows, size_.cols)};
     rank.gemm = std::make_unique<Gemm>(whole, nullptr, sms_);
+    rank.operands = {.whole = matrix(rank.whole, size_.rows, size_.depth),
+                     .shard = matrix(rank.shard, rows, size_.depth),
+                     .b = matrix(rank.b, size_.cols, size_.depth),
+                     .d = matrix(rank.d, size_.rows, size_.cols)};
   }
-  void launch(const Kernel& kernel, int32_t r) {
-    const Member& rank = at(r);
-    Traits::launch(kernel,
-                   {.whole = matrix(rank.whole, size_.rows, size_.depth),
-                    .shard = matrix(rank.shard, size_.rows / node_.ranks(), size_.depth),
-                    .b = matrix(rank.b, size_.cols, size_.depth),
-                    .d = matrix(rank.d, size_.rows, size_.cols)},
-                   node_.stream(r));
-  }
+  void launch(const Kernel& kernel, int32_t r) { kernel.launch(1, operands(r), node_.stream(r)); }
+  typename Kernel::Operands operands(int32_t r) { return Traits::operands(at(r).operands); }
   void multiply(const Member& rank) const {
     const float one = 1, zero = 0;
     const auto n = static_cast<int>(size_.cols), m = static_cast<int>(size_.rows), k = static_cast<int>(size_.depth);
@@ -275,6 +302,49 @@ void measure_point(const Turns& turns, const BenchSize& size, Rows& rows) {
   rows.add({shape, form, compare(us[3], floor_us), {"fused_vs_floor", floor}, more});
   rows.add({shape, form, compare(us[3], us[2]), {"fused_vs_unfused", Traits::kUnfused}, more});
   rows.add({shape, form, compare(us[3], predicted_us), {"predicted_vs_measured", "the planner's prediction"}, more});
+}
+
+// Of each role of the first rank, in microseconds from the first note on: when its first work begins and its last one ends,
+// and what works wait and take.
+template <class Traits>
+void print_timeline(const std::vector<NotedWorks>& ranks) {
+  uint64_t first_ns = ~uint64_t{0};
+  for (const NotedWork& n : ranks[0].works) first_ns = std::min(first_ns, n.note.t_wait_ns);
+  const auto names = Traits::role_names();
+  for (size_t role = 0; role < names.size(); ++role) {
+    std::vector<double> waits, works;
+    double begin = 1e30, end = 0, bytes = 0;
+    for (const NotedWork& n : ranks[0].works) {
+      if (n.note.role != role) continue;
+      waits.push_back(static_cast<double>(n.note.t_begin_ns - n.note.t_wait_ns) * 1e-3);
+      works.push_back(static_cast<double>(n.note.t_end_ns - n.note.t_begin_ns) * 1e-3);
+      begin = std::min(begin, static_cast<double>(n.note.t_begin_ns - first_ns) * 1e-3);
+      end = std::max(end, static_cast<double>(n.note.t_end_ns - first_ns) * 1e-3);
+      bytes += n.note.bytes;
+    }
+    if (works.empty()) continue;
+    const auto at = [](std::vector<double>& v, double part) {
+      std::sort(v.begin(), v.end());
+      return v[static_cast<size_t>(part * static_cast<double>(v.size() - 1))];
+    };
+    std::printf(
+        "  %-8s %6zu works from %8.1f to %8.1f us; wait %7.1f (90 %%: %7.1f), take %7.1f (90 %%: %7.1f), "
+        "%.1f MB\n",
+        names[role], works.size(), begin, end, at(waits, 0.5), at(waits, 0.9), at(works, 0.5), at(works, 0.9),
+        bytes * 1e-6);
+  }
+}
+
+// Words: M N K of each point.
+template <class Traits>
+void print_timelines(int count, char** words) {
+  for (int i = 0; i + 2 < count; i += 3) {
+    FusedBench<Traits> bench({std::stoll(words[i]), std::stoll(words[i + 1]), std::stoll(words[i + 2])}, {2, 2});
+    const auto plan = Traits::make_plan(bench.problem(), bench.context());
+    std::printf("%s: %s\n", bench.size().text().c_str(), plan.choice.text().c_str());
+    print_timeline<Traits>(bench.traced(plan.choice));
+    bench.check();
+  }
 }
 
 }  // namespace tilewire

@@ -57,7 +57,7 @@ bool is_right(const GemmFindings& found) {
 
 void test_rows_that_arrive(const FormNumbers& form) {
   Case data(2000, 1544, 520, false, 0);
-  data.fill(Content::random, 11);
+  data.fill(MatrixContent::random, 11);
   const Gemm gemm(data.problem(), &form);
   DeviceBuffer<Bf16> source(data.a.count());
   DeviceBuffer<uint64_t> flags(64);
@@ -76,7 +76,7 @@ void test_rows_that_arrive(const FormNumbers& form) {
                                                     form.work_rows(), flags.data());
     launch_gated(gemm, watch.limits(2'000'000'000), flags.data(), kEpoch, streams[1]);
     check_cuda(cudaDeviceSynchronize(), "running the gated GEMM");
-    expect(is_right(data.check(Content::random)),
+    expect(is_right(data.check(MatrixContent::random)),
            std::string(form.name) + ": rows that arrive late are multiplied as they arrive");
     expect(watch.fault().state == FaultRecord::kNone, std::string(form.name) + ": no wait expires when all rows come");
   }
@@ -87,7 +87,7 @@ void test_rows_that_arrive(const FormNumbers& form) {
 void test_rows_that_never_come(const FormNumbers& form) {
   constexpr uint64_t kMissing = 2;
   Case data(2000, 1544, 520, false, 0);
-  data.fill(Content::random, 12);
+  data.fill(MatrixContent::random, 12);
   const Gemm gemm(data.problem(), &form);
   DeviceBuffer<uint64_t> flags(64);
   std::vector<uint64_t> words(64, kEpoch);

@@ -2,6 +2,7 @@
 #include "ops/gemm_ar/device_launch.cuh"
 #include "ops/gemm_ar/device_parameters.cuh"
 #include "ops/gemm_ar/layout.h"
+#include "ops/gemm_ar/roles.h"
 #include "reduction_bench.cuh"
 
 namespace tilewire {
@@ -27,9 +28,8 @@ struct GemmAr : ReductionTraits<gemm_ar::FusedPlan, gemm_ar::FusedKernel> {
             {"reduce_workers", plan.choice.reduce_workers},
             {"gather_behind", plan.choice.gather_behind}};
   }
-  static void launch(const Kernel& kernel, const BenchOperands& o, cudaStream_t stream) {
-    ReductionTraits::launch(kernel, o, o.d, stream);
-  }
+  static Operands operands(const BenchOperands& o) { return operands_of(o, o.d); }
+  static auto role_names() { return gemm_ar::Roles::names(); }
 };
 
 }  // namespace

@@ -13,7 +13,7 @@
 
 namespace tilewire {
 
-enum class Content {
+enum class MatrixContent {
   position_coded,  // small integers that differ by place, so that every sum is exact
   random,          // about normal
 };
@@ -26,9 +26,9 @@ __device__ inline uint32_t mix(uint32_t x) {
   return x ^ x >> 16;
 }
 
-__device__ inline float content_at(Content content, uint32_t seed, int64_t row, int64_t col) {
+__device__ inline float content_at(MatrixContent content, uint32_t seed, int64_t row, int64_t col) {
   const uint32_t h = mix(mix(static_cast<uint32_t>(row) + seed * 0x9e3779b9u) + static_cast<uint32_t>(col));
-  if (content == Content::position_coded) return static_cast<float>(static_cast<int32_t>(h % 9) - 4);
+  if (content == MatrixContent::position_coded) return static_cast<float>(static_cast<int32_t>(h % 9) - 4);
   float sum = 0;  // of four bytes, centred: standard deviation 1
   for (int i = 0; i < 4; ++i) sum += static_cast<float>(h >> 8 * i & 255) - 127.5f;
   return sum / 147.8f;
@@ -45,7 +45,8 @@ __device__ Element to_element(float value) {
 
 // What lies between rows is NaN: nobody may read it.
 template <class Element>
-__global__ void fill_matrix(Element* data, int64_t rows, int64_t cols, int64_t pitch, Content content, uint32_t seed) {
+__global__ void fill_matrix(Element* data, int64_t rows, int64_t cols, int64_t pitch, MatrixContent content,
+                            uint32_t seed) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < rows * pitch; i += step) {
     const int64_t row = i / pitch, col = i % pitch;
@@ -122,7 +123,7 @@ struct GemmCase {
         b((is_b_n_major ? depth : cols) * size.b_pitch),
         d(size.d_rows * size.d_pitch) {}
 
-  void fill(Content content, uint32_t seed) {
+  void fill(MatrixContent content, uint32_t seed) {
     fill_matrix<<<512, 256>>>(a.data(), size.rows, size.depth, size.a_pitch, content, 2 * seed);
     fill_matrix<<<512, 256>>>(b.data(), b_rows(), b_cols(), size.b_pitch, content, 2 * seed + 1);
     check_cuda(cudaGetLastError(), "filling matrices");
@@ -135,11 +136,11 @@ struct GemmCase {
             size.is_b_n_major};
   }
   void poison() { d.fill_bytes(0xff); }
-  GemmFindings check(Content content) {
+  GemmFindings check(MatrixContent content) {
     findings.fill_bytes(0);
     const dim3 block(32, 8),
         grid(static_cast<unsigned>((size.d_pitch + 31) / 32), static_cast<unsigned>((size.d_rows + 7) / 8));
-    check_product<<<grid, block>>>(a.data(), b.data(), d.data(), size, content == Content::position_coded,
+    check_product<<<grid, block>>>(a.data(), b.data(), d.data(), size, content == MatrixContent::position_coded,
                                    findings.data());
     check_cuda(cudaGetLastError(), "checking a product");
     return findings.to_host()[0];

@@ -81,7 +81,7 @@ Sets random_sets(const BenchSize& size) {
   Sets sets;
   for (int i = 0; i < kSets; ++i) {
     sets.push_back(std::make_unique<GemmCase<__nv_bfloat16>>(size.rows, size.cols, size.depth, false, 0));
-    sets.back()->fill(Content::random, static_cast<uint32_t>(i));
+    sets.back()->fill(MatrixContent::random, static_cast<uint32_t>(i));
   }
   return sets;
 }

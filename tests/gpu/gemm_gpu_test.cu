@@ -30,7 +30,7 @@ struct Tally {
 };
 
 template <class Element>
-void run_case(GemmCase<Element>& data, const FormNumbers& form, Content content, Tally& tally) {
+void run_case(GemmCase<Element>& data, const FormNumbers& form, MatrixContent content, Tally& tally) {
   const Gemm gemm(data.problem(), &form);
   data.poison();
   gemm.launch(nullptr);
@@ -48,7 +48,7 @@ void run_case(GemmCase<Element>& data, const FormNumbers& form, Content content,
   std::printf("WRONG %s %s B %s %lldx%lldx%lld %s: worst error %g tolerances at row %lld, col %lld; %llu outside\n",
               form.name, sizeof(Element) == 2 && std::is_same_v<Element, __nv_bfloat16> ? "bf16" : "fp16",
               s.is_b_n_major ? "[K, N]" : "[N, K]", static_cast<long long>(s.rows), static_cast<long long>(s.cols),
-              static_cast<long long>(s.depth), content == Content::random ? "random" : "position-coded", error,
+              static_cast<long long>(s.depth), content == MatrixContent::random ? "random" : "position-coded", error,
               static_cast<long long>(place / s.cols), static_cast<long long>(place % s.cols),
               static_cast<unsigned long long>(found.written_outside));
 }
@@ -56,7 +56,7 @@ void run_case(GemmCase<Element>& data, const FormNumbers& form, Content content,
 template <class Element>
 void run_size(const Size& size, bool is_b_n_major, int64_t padding, Tally& tally) {
   GemmCase<Element> data(size.rows, size.cols, size.depth, is_b_n_major, padding);
-  for (const Content content : {Content::position_coded, Content::random}) {
+  for (const MatrixContent content : {MatrixContent::position_coded, MatrixContent::random}) {
     data.fill(content, static_cast<uint32_t>(size.rows + 3 * size.cols));
     for (const FormNumbers& form : gemm_forms()) run_case(data, form, content, tally);
   }
@@ -76,7 +76,7 @@ Tally run_sizes() {
 // The same launch gives the same bits, however the stages fall out in time.
 int count_unequal_repeats() {
   GemmCase<__nv_bfloat16> data(2048, 3072, 1024, false, 0);
-  data.fill(Content::random, 5);
+  data.fill(MatrixContent::random, 5);
   int unequal = 0;
   for (const FormNumbers& form : gemm_forms()) {
     const Gemm gemm(data.problem(), &form);

@@ -2,6 +2,7 @@
 #include "ops/gemm_rs/device_launch.cuh"
 #include "ops/gemm_rs/device_parameters.cuh"
 #include "ops/gemm_rs/layout.h"
+#include "ops/gemm_rs/roles.h"
 #include "reduction_bench.cuh"
 
 namespace tilewire {
@@ -27,9 +28,10 @@ struct GemmRs : ReductionTraits<gemm_rs::FusedPlan, gemm_rs::FusedKernel> {
             {"chunk_cols", plan.choice.chunk_cols},
             {"reduce_workers", plan.choice.reduce_workers}};
   }
-  static void launch(const Kernel& kernel, const BenchOperands& o, cudaStream_t stream) {
-    ReductionTraits::launch(kernel, o, {o.d.data, o.shard.rows, o.d.cols, o.d.pitch_bytes, o.d.type}, stream);
+  static Operands operands(const BenchOperands& o) {
+    return operands_of(o, {o.d.data, o.shard.rows, o.d.cols, o.d.pitch_bytes, o.d.type});
   }
+  static auto role_names() { return gemm_rs::Roles::names(); }
 };
 
 }  // namespace

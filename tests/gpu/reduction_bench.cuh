@@ -1,9 +1,10 @@
-// The bench of an op that sums products over ranks: [--gpus | --nodes | --sweep] [FILE.json COMMIT DATE]. Random data, medians
+// The bench of an op that sums products over ranks: [--gpus | --nodes | --sweep] [FILE.json COMMIT DATE], or --timeline M N K.... Random data, medians
 // over rounds in which all contenders take turns.
 //
 //   --nodes   2 nodes x 2 ranks on one GPU, joined by the emulated wire, at the fixed points: against the floor, against
 //             the unfused sequence, and against what the planner predicts
 //   --sweep   the same cluster at other points, with every form, chunk size and number of teams
+//   --timeline  the same cluster: what the roles of the first rank do in a call, at the points named
 //   --gpus    a rank a GPU, over their links
 //   without   virtual nodes of 1, 2 and 4 ranks on one GPU, against cuBLAS for the product of each rank, which sums nothing up
 #pragma once
@@ -31,6 +32,7 @@ struct ReductionTraits {
   using Plan = PlanOfOp;
   using Kernel = KernelOfOp;
   using Problem = typename Plan::Problem;
+  using Operands = typename Kernel::Operands;
   static constexpr const char* kWhole = "each rank";
 
   // Of whole slots, and some room for chunks that do not divide the matrix.
@@ -50,9 +52,9 @@ struct ReductionTraits {
   static int64_t chunk_bytes(const BenchSize&, const Plan& plan) {
     return plan.choice.chunk_rows * plan.choice.chunk_cols * 2;
   }
-  static void launch(const Kernel& kernel, const BenchOperands& o, const DeviceMatrix& result, cudaStream_t stream) {
+  static Operands operands_of(const BenchOperands& o, const DeviceMatrix& result) {
     const MatrixView out{const_cast<void*>(result.data), result.rows, result.cols, result.cols, 1, DataType::bf16};
-    kernel.launch(1, {.a = o.whole, .b = o.b, .out = out, .residual = {}}, stream);
+    return {.a = o.whole, .b = o.b, .out = out, .residual = {}};
   }
 };
 
@@ -111,6 +113,8 @@ int run_reduction_bench(int count, char** words) {
       }
     }
     for (const char* bench : {"fused_vs_floor", "fused_vs_unfused", "predicted_vs_measured"}) rows.print_mean(bench);
+  } else if (mode == "--timeline") {
+    print_timelines<Traits>(count - 2, words + 2);
   } else if (mode == "--sweep") {
     Rows rows({"calibration", "the planner's prediction", Traits::kOp}, file);
     for (const BenchSize& size : kOtherSizes) sweep<Traits>(size, rows);

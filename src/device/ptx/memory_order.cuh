@@ -48,15 +48,15 @@ TILEWIRE_DEVICE void max_release_sys(uint64_t* word, uint64_t value) {
   asm volatile("red.release.sys.global.max.u64 [%0], %1;" ::"l"(word), "l"(value) : "memory");
 }
 
-// Adds to a counter of this GPU alone and gives what it was: what this thread wrote or acquired before is seen by who adds
-// after it, and the other way round.
-TILEWIRE_DEVICE uint64_t fetch_add_acq_rel_gpu(uint64_t* counter, uint64_t value) {
-  uint64_t before;
-  asm volatile("atom.acq_rel.gpu.global.add.u64 %0, [%1], %2;" : "=l"(before) : "l"(counter), "l"(value) : "memory");
+// Counts on a counter of this GPU alone to `last`, then begins again at 0, and gives the number before: what this thread
+// wrote or acquired before is seen by who counts after it, and the other way round.
+TILEWIRE_DEVICE uint32_t count_around_acq_rel_gpu(uint32_t* counter, uint32_t last) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.inc.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(last) : "memory");
   return before;
 }
 
-// Counts to `last` and begins again at 0: the number before. Orders nothing.
+// The same, and orders nothing.
 TILEWIRE_DEVICE uint32_t count_around(uint32_t* counter, uint32_t last) { return atomicInc(counter, last); }
 
 // Two words at once that each say for themselves that they are there; a reader may see them torn. 16-byte aligned.

@@ -10,11 +10,10 @@
 
 namespace tilewire {
 
-// Whether this was the last one of `parts`, which all come in every call.
+// Whether this was the last one of `parts`, which all come in every call: half of the counter goes round with them.
 TILEWIRE_DEVICE bool is_last_part(uint64_t* counter, int32_t parts) {
-  if (parts == 1) return true;
-  const auto all = static_cast<uint64_t>(parts);
-  return (ptx::fetch_add_acq_rel_gpu(counter, 1) + 1) % all == 0;
+  const auto last = static_cast<uint32_t>(parts - 1);
+  return last == 0 || ptx::count_around_acq_rel_gpu(reinterpret_cast<uint32_t*>(counter), last) == last;
 }
 
 // See MatrixTarget: the slot of a chunk, or that at each rank of the node. It is published by the warpgroup that finishes last of all that have a part of the
@@ -24,17 +23,27 @@ class SlotTarget {
  public:
   using Work = typename TileRole::Work;
 
+  // What boxes have alike is found once: each step of it waits for memory.
   TILEWIRE_DEVICE SlotTarget(const Schedule& s, const CallSpace& space, const ReductionView& view,
                              int32_t parts_of_work, const Work& w)
-      : s_(s), space_(space), view_(view), parts_of_work_(parts_of_work), w_(w) {}
+      : s_(s),
+        space_(space),
+        view_(view),
+        parts_of_work_(parts_of_work),
+        w_(w),
+        map_(view.map_number(ArenaLayout::half_of(space.epoch()), s.width(),
+                             s.all_take() ? 0 : s.topology().local(s.taker(w.chunk.owner)).value,
+                             s.is_last(w.chunk_columns))),
+        slot_(static_cast<int32_t>(s.partial_slot(s.me(), w.chunk))) {}
 
   TILEWIRE_DEVICE void store(uint32_t box, TileOrigin at) const {
-    if (!s_.all_take()) {
-      store_at(s_.topology().local(s_.taker(w_.chunk.owner)).value, box, at);
-      return;
-    }
-#pragma unroll 1
-    for (int32_t local = 0; local < s_.width(); ++local) store_at(local, box, at);
+    const int32_t col = at.col - static_cast<int32_t>(w_.chunk_columns.begin),
+                  row = at.row - static_cast<int32_t>(w_.chunk_rows.begin);
+    int32_t map = map_, local = 0;
+    do {
+      ptx::tma_store(view_.slots + map, box, col, row, slot_);
+      map += ReductionView::kMapsOfRank;
+    } while (s_.all_take() && ++local < s_.width());
   }
 
   TILEWIRE_DEVICE void finish(uint32_t mark) const {
@@ -45,19 +54,13 @@ class SlotTarget {
   }
 
  private:
-  TILEWIRE_DEVICE void store_at(int32_t local, uint32_t box, TileOrigin at) const {
-    const CUtensorMap* map =
-        view_.slot_map(ArenaLayout::half_of(space_.epoch()), s_.width(), local, s_.is_last(w_.chunk_columns));
-    ptx::tma_store(map, box, at.col - static_cast<int32_t>(w_.chunk_columns.begin),
-                   at.row - static_cast<int32_t>(w_.chunk_rows.begin),
-                   static_cast<int32_t>(s_.partial_slot(s_.me(), w_.chunk)));
-  }
-
   const Schedule& s_;
   const CallSpace& space_;
   const ReductionView& view_;
   int32_t parts_of_work_;
   const Work& w_;
+  int32_t map_;  // of the rank of the node that gets it, or the first one of all
+  int32_t slot_;
 };
 
 // Partial sums in the wire's dtype, and nothing added to them.

@@ -14,19 +14,21 @@
 namespace tilewire {
 
 struct ReductionView {
+  static constexpr int32_t kMapsOfRank = 2;  // whole blocks of columns, the last one
+
   OutType wire = OutType::as_operands;  // of partial sums in their slots
   DataType partial = DataType::bf16;    // the same
   DataType node_sum = DataType::bf16;
   // [halves][ranks of the own node][whole, last block of columns] the slots of this rank's partial sums there, in device
   // memory: columns, rows and slots.
   const CUtensorMap* slots = nullptr;
-  // How many parts of a chunk have been done in all calls, in device memory of this rank alone: who has done the last one
+  // How many parts of a chunk have been done in a call, in device memory of this rank alone: who has done the last one
   // publishes the chunk.
   uint64_t* made = nullptr;    // [chunks], by global number
   uint64_t* summed = nullptr;  // [sums()], by ReductionSchedule::sum_number()
 
-  TILEWIRE_DEVICE const CUtensorMap* slot_map(int32_t half, int32_t width, int32_t local, bool is_last) const {
-    return slots + (half * width + local) * 2 + (is_last ? 1 : 0);
+  TILEWIRE_DEVICE static int32_t map_number(int32_t half, int32_t width, int32_t local, bool is_last) {
+    return (half * width + local) * kMapsOfRank + (is_last ? 1 : 0);
   }
 };
 

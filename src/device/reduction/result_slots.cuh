@@ -24,7 +24,7 @@ TILEWIRE_DEVICE void store_in_slot(std::byte* row, const NumberPlace& p, int32_t
 
 // This warp's part of `bytes`, a multiple of 16, from one slot to another, which may be a peer's.
 TILEWIRE_DEVICE void copy_slot(std::byte* to, const std::byte* from, int64_t bytes, const SumTeam& team) {
-  constexpr int32_t kAtOnce = 4;
+  constexpr int32_t kAtOnce = 8;
   const auto pieces = static_cast<int32_t>(bytes / 16);  // a chunk is below 2^28 bytes: CommandLimits
   const int32_t step = team.parts * 32;
   for (int32_t first = team.part * 32 + static_cast<int32_t>(threadIdx.x % 32); first < pieces;
@@ -65,7 +65,7 @@ TILEWIRE_DEVICE void store_bits(const ResultView& r, int32_t row, int32_t col, i
 // (row, col) is its first element. With is_here = false the result is NaN.
 TILEWIRE_DEVICE void collect_chunk(const std::byte* slot, int32_t pitch_bytes, const ResultView& result, int32_t rows,
                                    int32_t cols, int32_t row, int32_t col, const SumTeam& team, bool is_here) {
-  constexpr int32_t kAtOnce = 2;
+  constexpr int32_t kAtOnce = 4;
   constexpr uint4 kNan = {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff};
   const int32_t element = bytes_of(result.out_type), run = 16 / element;
   for (PlaceWalk walk(rows, cols, run, team, static_cast<int32_t>(threadIdx.x % 32)); walk.has_next();) {

@@ -199,11 +199,10 @@ TILEWIRE_DEVICE void add_nodes(const ReductionSchedule& s, const SlotStack& rece
 
 // The sums of all nodes of a chunk that is finished here, by node, each rounded as it would be on its way; then what is
 // added, and the result, whose row `first_row` is the chunk's first. also(place, sum): what else the result goes to. With
-// is_here = false the result is NaN.
-template <int kCount, class Schedule, class Also>
+// is_here = false the result is NaN. kAtOnce places are read at once: as many as registers hold.
+template <int kCount, int kAtOnce, class Schedule, class Also>
 TILEWIRE_DEVICE void add_owned_sum(const SumSlots<Schedule>& slots, const ResultView& result, OwnedChunk c,
                                    int32_t first_row, const SumTeam& team, bool is_here, const Also& also) {
-  constexpr int32_t kAtOnce = 1;
   const Schedule& s = slots.schedule();
   const int32_t others = s.other_nodes();
   const SlotStack partials = slots.partials(c);

@@ -78,18 +78,12 @@ struct WithSpareRoom : Base {
   static constexpr int32_t kSpareBytes = 8192 + 256;
 };
 
-// A form whose CTAs have room for a few words beside the tiles.
-template <class Base>
-struct WithRoomForWords : Base {
-  static constexpr int32_t kSpareBytes = 64;
-  static constexpr int32_t kLoaderRegisters = 104;
-};
-
-// The same for whom more is in flight there: sums that go to several ranks.
+// A form whose CTAs have room for a few words beside the tiles, and registers for warps there that add up: what they have
+// under way at once is what their rate is made of.
 template <class Base>
 struct WithRoomForSums : Base {
   static constexpr int32_t kSpareBytes = 64;
-  static constexpr int32_t kLoaderRegisters = 120;
+  static constexpr int32_t kLoaderRegisters = Base::kIsPingPong ? 136 : 120;
 };
 
 // Columns of a row of shared memory and steps of K in a stage: 128 bytes, the width of the swizzle.

@@ -78,19 +78,19 @@ class Helper {
     const auto first_row = static_cast<int32_t>(s_.map.rows(c).begin);
     const auto cols = static_cast<int32_t>(s_.map.columns(c).cols());
     const int32_t pitch = slots_.pitch_bytes(c, s_.result_bytes);
-    add_owned_sum<kCount>(slots_, p_.result, c, first_row, team, is_here,
-                          [&](const NumberPlace& place, Numbers<kCount>& sum) {
-                            if (s_.is_one_shot) return;
-                            clear_behind(place, sum);
-                            const auto store = [&](std::byte* slot) {
-                              store_in_slot(slot + place.row * pitch, place, cols, sum, p_.result.out_type);
-                            };
+    add_owned_sum<kCount, 1>(slots_, p_.result, c, first_row, team, is_here,
+                             [&](const NumberPlace& place, Numbers<kCount>& sum) {
+                               if (s_.is_one_shot) return;
+                               clear_behind(place, sum);
+                               const auto store = [&](std::byte* slot) {
+                                 store_in_slot(slot + place.row * pitch, place, cols, sum, p_.result.out_type);
+                               };
 #pragma unroll 1
-                            for (int32_t i = 0; i < s_.width() - 1; ++i) {
-                              store(space_.half(s_.topology().local_peer(s_.me(), i)) + s_.result_offset(c));
-                            }
-                            if (s_.other_nodes() > 0) store(space_.half(s_.me()) + s_.finished_offset(c));
-                          });
+                               for (int32_t i = 0; i < s_.width() - 1; ++i) {
+                                 store(space_.half(s_.topology().local_peer(s_.me(), i)) + s_.result_offset(c));
+                               }
+                               if (s_.other_nodes() > 0) store(space_.half(s_.me()) + s_.finished_offset(c));
+                             });
   }
 
   TILEWIRE_DEVICE void collect(const SumTeam& team) const {

@@ -21,9 +21,9 @@ class FusedPlanner;  // device_plan.cc
 struct FusedPlan {
   using Problem = gemm_rs::Problem;
   using Planner = FusedPlanner;
-  static constexpr std::array kForms = {form_numbers<WithRoomForWords<Cooperative128x256>>(),
-                                        form_numbers<WithRoomForWords<PingPong128x128>>(),
-                                        form_numbers<WithRoomForWords<PingPong64x128>>()};
+  static constexpr std::array kForms = {form_numbers<WithRoomForSums<Cooperative128x256>>(),
+                                        form_numbers<WithRoomForSums<PingPong128x128>>(),
+                                        form_numbers<WithRoomForSums<PingPong64x128>>()};
 
   PlanChoice choice;
   int64_t tile_rows = kForms[0].work_rows();

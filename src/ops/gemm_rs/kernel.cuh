@@ -42,9 +42,9 @@ TILEWIRE_DEVICE void run_finish(const FusedParameters& p, const CallSpace& space
            [&](OwnedChunk c, bool is_here) {
              const auto row = static_cast<int32_t>(p.schedule.map.rows(c).begin - first_row);
              if (is_wide(p)) {
-               add_owned_sum<4>(slots, p.result, c, row, team, is_here, nothing_else);
+               add_owned_sum<4, 2>(slots, p.result, c, row, team, is_here, nothing_else);
              } else {
-               add_owned_sum<8>(slots, p.result, c, row, team, is_here, nothing_else);
+               add_owned_sum<8, 2>(slots, p.result, c, row, team, is_here, nothing_else);
              }
            });
 }
