@@ -63,6 +63,14 @@ TILEWIRE_DEVICE float2 load_shared_pair(uint32_t address) {
   asm volatile("ld.volatile.shared::cta.v2.f32 {%0, %1}, [%2];" : "=f"(pair.x), "=f"(pair.y) : "r"(address) : "memory");
   return pair;
 }
+TILEWIRE_DEVICE uint4 load_shared_quad(uint32_t address) {
+  uint4 quad;
+  asm volatile("ld.volatile.shared::cta.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(quad.x), "=r"(quad.y), "=r"(quad.z), "=r"(quad.w)
+               : "r"(address)
+               : "memory");
+  return quad;
+}
 
 // All threads of the cluster, whole warps. Relaxed: it publishes no data (the release form is a full memory barrier).
 TILEWIRE_DEVICE void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }

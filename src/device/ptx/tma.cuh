@@ -19,6 +19,14 @@ TILEWIRE_DEVICE void tma_load(uint32_t to, const CUtensorMap* map, uint32_t barr
       : "memory");
 }
 
+TILEWIRE_DEVICE void tma_load(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t x, int32_t y, int32_t z) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], "
+      "[%2];" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z)
+      : "memory");
+}
+
 // Into the same place of every CTA whose bit is set in `ctas`; completes on the same barrier of each.
 TILEWIRE_DEVICE void tma_load_multicast(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t x, int32_t y,
                                         uint16_t ctas) {
@@ -26,6 +34,15 @@ TILEWIRE_DEVICE void tma_load_multicast(uint32_t to, const CUtensorMap* map, uin
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
       "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
       "l"(map), "r"(barrier), "r"(x), "r"(y), "h"(ctas)
+      : "memory");
+}
+
+TILEWIRE_DEVICE void tma_load_multicast(uint32_t to, const CUtensorMap* map, uint32_t barrier, int32_t x, int32_t y,
+                                        int32_t z, uint16_t ctas) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%3, %4, %5}], [%2], %6;" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "h"(ctas)
       : "memory");
 }
 

@@ -96,7 +96,8 @@ TILEWIRE_DEVICE void compute_tiles(const SharedTiles<typename Config::Form>& sha
     pipe.release();
     const uint32_t mark = kMayGiveUp ? shared.mark() : 0;
     const TileOrigin at = shared.template origin<Role>(w);
-    const auto target = maps.target(w);
+    auto target = maps.target(w);
+    store.begin_tile(target, at);
     store.stage_addends(epilogue, w, at.col);
     // No loop: its index must be known when registers are given out.
     [&]<int32_t... kBlock>(std::integer_sequence<int32_t, kBlock...>) {

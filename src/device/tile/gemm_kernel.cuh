@@ -40,6 +40,7 @@ TILEWIRE_DEVICE void enter_tiles(const SharedTiles<Form>& shared) {
 
 // What the warps of a CTA do beside their roles: nothing.
 //   void init()       by one thread, before a barrier of all
+//   void begin()      by all computing warps, behind that barrier and before their role; where there is one
 //   void run(warp)    by warps 1, 2 and 3; the first one when it has passed its gate for all tiles
 //   void computed()   by each computing warp, when its tiles are done
 //   trace(group)      by each computing warp: what notes its tiles, see NoTileTrace
@@ -79,6 +80,7 @@ TILEWIRE_DEVICE void run_gemm_roles(const SharedTiles<typename Config::Form>& sh
     }
     if (warp >= 1) beside.run(warp);
   } else {
+    if constexpr (requires { beside.begin(); }) beside.begin();
     ptx::raise_registers<FormPlan<typename Config::Form>::kComputeRegisters>();
     compute_tiles<Config, Gate::kWaits>(shared, maps, role, epilogue, beside.trace(warpgroup - 1), warpgroup - 1,
                                         stages_per_tile);

@@ -19,6 +19,15 @@ TILEWIRE_DEVICE void load_box(uint32_t to, const CUtensorMap* map, uint32_t full
   }
 }
 
+template <bool kIsShared>
+TILEWIRE_DEVICE void load_box(uint32_t to, const SlotOfMap& from, uint32_t full, int32_t x, int32_t y) {
+  if constexpr (kIsShared) {
+    ptx::tma_load_multicast(to, from.map, full, x, y, from.slot, kBothCtas);
+  } else {
+    ptx::tma_load(to, from.map, full, x, y, from.slot);
+  }
+}
+
 template <class Form>
 TILEWIRE_DEVICE void load_a(const SharedTiles<Form>& shared, const CUtensorMap* map, uint32_t stage, uint32_t full,
                             int32_t row, int32_t depth) {
@@ -28,9 +37,10 @@ TILEWIRE_DEVICE void load_a(const SharedTiles<Form>& shared, const CUtensorMap* 
 }
 
 // K-major B is one box; N-major B is panels of 64 columns. A shared one is split along the rows of the stored matrix.
-template <class Form, bool kIsBNMajor>
-TILEWIRE_DEVICE void load_b(const SharedTiles<Form>& shared, const CUtensorMap* map, uint32_t stage, uint32_t full,
-                            int32_t col, int32_t depth) {
+// `map`: a tensor map, or a slot of one.
+template <class Form, bool kIsBNMajor, class Map>
+TILEWIRE_DEVICE void load_b(const SharedTiles<Form>& shared, const Map& map, uint32_t stage, uint32_t full, int32_t col,
+                            int32_t depth) {
   constexpr bool kIsShared = FormPlan<Form>::kClusterRowTiles > 1;
   constexpr int32_t kBoxRows = (kIsBNMajor ? kStageDepth : Form::kCols) / (kIsShared ? 2 : 1);
   const int32_t part = kIsShared ? static_cast<int32_t>(shared.cta()) * kBoxRows : 0;
@@ -122,7 +132,7 @@ TILEWIRE_DEVICE void load_tiles(const SharedTiles<typename Config::Form>& shared
     const TileOrigin at = shared.template origin<Role>(w);
     int32_t a_row = at.row;
     const CUtensorMap* a = maps.a_of(w, a_row);
-    const CUtensorMap* b = maps.b_of(w);
+    const auto b = maps.b_of(w);
     for (int32_t step = 0; step < stages_per_tile; ++step) {
       const auto slot = pipe.acquire(FormPlan<Form>::kStageBytes);
       load_a<Form>(shared, a, slot.stage, slot.full, a_row, step * kStageDepth);

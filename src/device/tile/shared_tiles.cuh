@@ -16,6 +16,12 @@ struct TileOrigin {
   int32_t col;
 };
 
+// A matrix of several behind each other, as copies see it (encode_slot_map).
+struct SlotOfMap {
+  const CUtensorMap* map;
+  int32_t slot;
+};
+
 // Where the tile of a work goes: into a matrix. All by the thread that stores for a computing warpgroup.
 struct MatrixTarget {
   const CUtensorMap* map;

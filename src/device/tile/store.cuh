@@ -43,6 +43,14 @@ struct PlainEpilogue {
   }
 };
 
+// A target that all threads of the warpgroup store to, instead of one by the copy engine (see MatrixTarget):
+//   begin(at)        before the first box of a tile; what it writes to shared memory store() may read
+//   store(box, at)
+template <class Target>
+concept IsStoredByGroup = requires(Target& target, TileOrigin at) {
+  target.begin(at);
+};
+
 template <class Config, class Epilogue>
 class TileStore {
  public:
@@ -79,10 +87,21 @@ class TileStore {
     }
   }
 
+  // Before all of it: `at` as that of the tile.
+  template <class Target>
+  TILEWIRE_DEVICE void begin_tile(Target& target, TileOrigin at) const {
+    if constexpr (IsStoredByGroup<Target>) {
+      ptx::named_barrier_sync(kStoreBarrier + group_, kWarpgroupThreads);  // the tile before has been stored
+      target.begin(at);
+    }
+  }
+
   // Behind the blocks of a tile.
   template <class Target>
   TILEWIRE_DEVICE void finish_tile(const Target& target, uint32_t mark) const {
-    if (is_leader()) target.finish(mark);
+    if constexpr (!IsStoredByGroup<Target>) {
+      if (is_leader()) target.finish(mark);
+    }
   }
 
   // Before the shared memory goes away.
@@ -103,11 +122,16 @@ class TileStore {
   }
   template <class Target>
   TILEWIRE_DEVICE void copy_out(uint32_t box, const Target& target, TileOrigin at) const {
-    ptx::fence_async_shared();
-    ptx::named_barrier_sync(kStoreBarrier + group_, kWarpgroupThreads);
-    if (!is_leader()) return;
-    target.store(box, at);
-    ptx::bulk_commit();
+    if constexpr (IsStoredByGroup<Target>) {
+      ptx::named_barrier_sync(kStoreBarrier + group_, kWarpgroupThreads);
+      target.store(box, at);
+    } else {
+      ptx::fence_async_shared();
+      ptx::named_barrier_sync(kStoreBarrier + group_, kWarpgroupThreads);
+      if (!is_leader()) return;
+      target.store(box, at);
+      ptx::bulk_commit();
+    }
   }
   // What pieces of 16 bytes of a line of a box are mixed up by.
   TILEWIRE_DEVICE static uint32_t swizzle_of(uint32_t row) { return Form::kBoxCols == 64 ? row % 8 : row / 2 % 4; }

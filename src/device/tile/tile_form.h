@@ -86,6 +86,13 @@ struct WithRoomForSums : Base {
   static constexpr int32_t kLoaderRegisters = Base::kIsPingPong ? 136 : 120;
 };
 
+// The same for where the rows of a tile go, one by one.
+template <class Base>
+struct WithRoomForRows : Base {
+  static constexpr int32_t kSpareBytes = 1088;
+  static constexpr int32_t kLoaderRegisters = 104;
+};
+
 // Columns of a row of shared memory and steps of K in a stage: 128 bytes, the width of the swizzle.
 constexpr int32_t kStageDepth = 64;
 constexpr int32_t kElementBytes = 2;

@@ -69,34 +69,44 @@ class ComputeRole {
     const Rank source = s_.source_at[position];
     return which == 0 ? s_.begun(source) : Need{s_.arrived(source, round, piece), 0};
   }
-  TILEWIRE_HD constexpr void set_tile(Work& w) const {
-    const Routing& routing = *s_.routing;
-    const int64_t all = int64_t{s_.rounds()} * routing.groups;
-    const int32_t group = range_of(routing.group_tile, static_cast<int32_t>(all), tile_);
-    const int32_t in_round = group % routing.groups;
-    const int32_t* begins = routing.group_begin + int64_t{w.round} * (routing.groups + 1) + in_round;
-    const TileGrid grid{.rows = begins[1] - begins[0],
+  TILEWIRE_HD constexpr void set_tile(Work& w) {
+    if (tile_ >= group_end_tile_) enter_group();
+    const int32_t in_round = group_ % s_.routing->groups;
+    const TileGrid grid{.rows = rows_end_ - rows_begin_,
                         .tile_rows = s_.tile_rows,
-                        .row_blocks = static_cast<int32_t>(div_up(begins[1] - begins[0], s_.tile_rows)),
+                        .row_blocks = static_cast<int32_t>(div_up(rows_end_ - rows_begin_, s_.tile_rows)),
                         .col_blocks = s_.columns.blocks(),
                         .raster_rows = s_.raster_rows};
-    const TileGrid::Position at = grid.position(tile_ - routing.group_tile[group]);
+    const TileGrid::Position at = grid.position(tile_ - group_tile_);
     const RowRange rows = grid.block_rows(at.row_step);
     w.tile = tile_;
     w.expert = in_round % s_.own_experts();
-    w.rows = {begins[0] + rows.begin, begins[0] + rows.end};
+    w.rows = {rows_begin_ + rows.begin, rows_begin_ + rows.end};
     w.columns = s_.columns.block(at.col_block);
     set_sources(w, in_round / s_.own_experts());
     w.awaits_round = !s_.is_fused && is_first_of_round_;
     w.needs = w.awaits_round ? 2 * s_.pieces * s_.ranks() : 2 * (w.last - w.first + 1);
   }
+  // The group that tile_ is of, mostly the next one: a kernel's threads all come by here, and each look at a table takes
+  // them as long as hundreds of instructions.
+  TILEWIRE_HD constexpr void enter_group() {
+    const Routing& routing = *s_.routing;
+    const auto all = static_cast<int32_t>(int64_t{s_.rounds()} * routing.groups);
+    group_ = group_ + 1 < all && tile_ < routing.group_tile[group_ + 2] && tile_ >= routing.group_tile[group_ + 1]
+                 ? group_ + 1
+                 : range_of(routing.group_tile, all, tile_);
+    group_tile_ = routing.group_tile[group_];
+    group_end_tile_ = routing.group_tile[group_ + 1];
+    const int32_t* begins = routing.group_begin + int64_t{round_} * (routing.groups + 1) + group_ % routing.groups;
+    rows_begin_ = begins[0];
+    rows_end_ = begins[1];
+  }
   // The sources of a phase have their rows one behind the other.
   TILEWIRE_HD constexpr void set_sources(Work& w, int32_t phase) const {
-    const int32_t own_node = s_.phases == 1 ? s_.ranks() : s_.width();
-    w.first = phase == 0 ? 0 : own_node;
-    const int32_t end = phase == 0 ? own_node : s_.ranks();
+    const RowRange positions = s_.positions_of(phase);
+    w.first = static_cast<int32_t>(positions.begin);
     const int32_t place = s_.first_own_place() + w.expert;
-    for (int32_t p = w.first; p < end; ++p) {
+    for (auto p = static_cast<int32_t>(positions.begin); p < positions.end; ++p) {
       const Cell& cell = s_.cell(w.round, place, p);
       if (cell.begin + cell.rows <= w.rows.begin) w.first = p + 1;
       if (cell.begin < w.rows.end && cell.rows > 0) w.last = p;
@@ -109,6 +119,10 @@ class ComputeRole {
   int64_t tile_;
   int32_t round_ = 0;
   bool is_first_of_round_ = true;
+  // The group of rows that tile_ is of.
+  int32_t group_ = -1;
+  int32_t rows_begin_ = 0, rows_end_ = 0;  // of the round
+  int64_t group_tile_ = 0, group_end_tile_ = 0;
 };
 
 struct ReleaseWork : WorkBase {

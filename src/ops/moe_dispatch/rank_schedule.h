@@ -69,6 +69,10 @@ struct Schedule {
     const auto cut = [&](int32_t p) { return first + div_up(int64_t{p} * count, pieces); };
     return {cut(piece), cut(piece + 1)};
   }
+  // The positions that have rows in a phase.
+  TILEWIRE_HD constexpr RowRange positions_of(int32_t phase) const {
+    return {phase == 0 ? 0 : width(), phase + 1 == phases ? ranks() : width()};
+  }
   // The piece of an own expert.
   TILEWIRE_HD constexpr int32_t piece_of(int32_t own_expert) const {
     return static_cast<int32_t>(int64_t{own_expert} * pieces / experts.count_of(topology(), me()));

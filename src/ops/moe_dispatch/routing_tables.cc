@@ -83,11 +83,6 @@ void add_up(const Schedule& s, const Records& records) {
   }
 }
 
-// Which positions have rows in a phase.
-RowRange positions_of(const Schedule& s, int32_t phase) {
-  return {phase == 0 ? 0 : s.width(), phase + 1 == s.phases ? s.ranks() : s.width()};
-}
-
 void make_nodes(const Schedule& s, const Records& records) {
   Routing& r = *s.routing;
   const Topology& t = s.topology();
@@ -116,7 +111,7 @@ void make_cells(const Schedule& s, const Records& records) {
     for (int32_t local = 0; local < s.width(); ++local) {
       int32_t begin = 0;
       for (int32_t phase = 0; phase < s.phases; ++phase) {
-        const RowRange positions = positions_of(s, phase);
+        const RowRange positions = s.positions_of(phase);
         for (int32_t piece = 0; piece < s.pieces; ++piece) {
           const RowRange places = s.piece_places(s.local(local), piece);
           int32_t* of_piece = r.piece_rows + ((int64_t{round} * s.width() + local) * s.pieces + piece) * ranks;
@@ -144,7 +139,7 @@ void make_groups(const Schedule& s) {
     int32_t* begins = r.group_begin + int64_t{round} * (r.groups + 1);
     begins[0] = 0;
     for (int32_t group = 0; group < r.groups; ++group) {
-      const RowRange positions = positions_of(s, group / own);
+      const RowRange positions = s.positions_of(group / own);
       int32_t rows = 0;
       for (int64_t p = positions.begin; p < positions.end; ++p) {
         rows += s.cell(round, s.first_own_place() + group % own, static_cast<int32_t>(p)).rows;

@@ -75,4 +75,20 @@ TILEWIRE_HD constexpr ResultRows results_of(const Schedule& s, const TileWork& w
   return {{begin, end}, s.routing->result_row[at] + begin - cell.begin};
 }
 
+// The same of a single row of the tile, among those of the round: its source by position, and where its result goes.
+struct ResultRow {
+  int32_t position = 0;
+  int64_t result = 0;
+};
+TILEWIRE_HD constexpr ResultRow result_of(const Schedule& s, const TileWork& w, int64_t row) {
+  int32_t position = w.first;
+  while (position < w.last) {
+    const Cell& cell = s.cell(w.round, s.first_own_place() + w.expert, position);
+    if (row < int64_t{cell.begin} + cell.rows) break;
+    ++position;
+  }
+  const int64_t at = (int64_t{w.round} * s.own_experts() + w.expert) * s.ranks() + position;
+  return {position, s.routing->result_row[at] + row - s.cell(w.round, s.first_own_place() + w.expert, position).begin};
+}
+
 }  // namespace tilewire::moe_dispatch

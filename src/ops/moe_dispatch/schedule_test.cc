@@ -181,6 +181,8 @@ TEST(MoeRouting, EachRowIsMovedOnceToWhereItBelongs) {
         for (int32_t p = w.first; !w.is_gate && !w.is_round_end && w.columns.is_gather_copy && p <= w.last; ++p) {
           const ResultRows results = results_of(s, w, p);
           for (int64_t row = results.rows.begin; row < results.rows.end; ++row) {
+            const ResultRow alone = result_of(s, w, row);
+            ASSERT_EQ(std::pair(alone.position, alone.result), std::pair(p, results.result + row - results.rows.begin));
             const auto found = written.find({s.me().value, w.round, row});
             ASSERT_NE(found, written.end());
             const auto& [source, origin] = found->second;

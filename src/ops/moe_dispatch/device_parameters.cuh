@@ -1,0 +1,64 @@
+// What the fused kernel is given, all of it by value: one place for the kernel and for who launches it.
+#pragma once
+
+#include "device/comm/call_view.cuh"
+#include "ops/moe_dispatch/schedule.h"
+
+#include <cuda.h>
+
+#include <cstddef>
+
+namespace tilewire::moe_dispatch {
+
+// The caller's tokens. 16-byte aligned, as is the pitch; a row is read up to the next multiple of 16 bytes.
+struct DeviceTokens {
+  const std::byte* data = nullptr;
+  int64_t pitch_bytes = 0;
+};
+
+// topk_ids in device memory: [tokens, k] whole numbers of 32 or 64 bits, any strides.
+struct DeviceRoutes {
+  const void* ids = nullptr;
+  int64_t token_stride = 0;  // in elements
+  int64_t slot_stride = 1;
+  bool is_64_bit = false;
+};
+
+// y [rows, cols] and what is said of its rows; 16-byte aligned, as is the pitch.
+struct DeviceResults {
+  std::byte* out = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t pitch_bytes = 0;
+  int32_t* origins = nullptr;  // as in HostOperands, as the next
+  int64_t* offsets = nullptr;
+};
+
+// Device memory of this rank alone that lasts from call to call.
+struct DeviceScratch {
+  int32_t* slice_counts = nullptr;  // [slices][experts + nodes], see device_count.cuh
+  // CTAs that have come to the end of a step, in all calls; and the word that opens what comes behind.
+  uint64_t* counted = nullptr;
+  uint64_t* placed = nullptr;
+  uint64_t* places_are_known = nullptr;
+  // How many parts of a work have been done in all calls.
+  uint64_t* pushed = nullptr;     // [rounds][pieces][ranks of the node]
+  uint64_t* packed = nullptr;     // [rounds][nodes][chunks]
+  uint64_t* forwarded = nullptr;  // [rounds][ranks]
+  uint64_t* taken = nullptr;      // [rounds]
+};
+
+struct FusedParameters {
+  CUtensorMap rows[2];  // those of all rounds in the window, by half
+  CUtensorMap w;        // of the own experts
+  Schedule schedule;    // its tables, and those of the routing, lie in device memory
+  CallView call;
+  DeviceTokens x;
+  DeviceRoutes routes;
+  DeviceResults results;
+  DeviceScratch scratch;
+  int64_t most_rows = 0;  // that a rank may get
+  int32_t stages_per_tile = 1;
+};
+
+}  // namespace tilewire::moe_dispatch
