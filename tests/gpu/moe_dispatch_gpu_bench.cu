@@ -1,6 +1,6 @@
-// The compute role of MoE dispatch on one rank, in several forms, against cuBLAS in a loop over the experts; the whole call
-// beside it; and routing alone. Random data, in turns.
-//   moe_dispatch_gpu_bench [--short]
+// The compute role of MoE dispatch on one rank, in the form of the kernel and in another one, against cuBLAS in a loop over
+// the experts; the whole call beside it; and routing alone. Random data, in turns.
+//   moe_dispatch_gpu_bench [--short] [FILE COMMIT DATE]
 #include "bench_rows.cuh"
 #include "coded_values.h"
 #include "gemm_check.cuh"
@@ -22,12 +22,6 @@ namespace {
 struct CooperativeInLine : WithRoomForRows<Cooperative128x256> {
   static constexpr ClusterShape kCluster = ClusterShape::pair_in_line;
   static constexpr int32_t kBoxCols = 32;
-};
-struct CooperativeStacked : WithRoomForRows<Cooperative128x256> {
-  static constexpr int32_t kBoxCols = 32;
-};
-struct PingPongStacked : WithRoomForRows<PingPong128x192> {
-  static constexpr int32_t kLoaderRegisters = 56;
 };
 
 constexpr uint64_t kTimeoutNs = 2'000'000'000;
@@ -189,7 +183,7 @@ void cublas_loop(cublasHandle_t handle, const OneRank& rank, const GroupedSize& 
   }
 }
 
-void measure_grouped(cublasHandle_t handle, const GroupedSize& size, Stopwatch& watch) {
+BenchRow measure_grouped(cublasHandle_t handle, const GroupedSize& size, Stopwatch& watch) {
   const int32_t ctas = sm_count() / 2 * 2;
   OneRank rank(size.rows, 1, size.experts, size.h, size.cols, size.skew, size.rows, ctas);
   cublasSetStream(handle, rank.stream());
@@ -205,8 +199,6 @@ void measure_grouped(cublasHandle_t handle, const GroupedSize& size, Stopwatch& 
   };
   add(grouped_form<WithRoomForRows<PingPong128x128>>("pp128x128_line"), 16);
   add(grouped_form<CooperativeInLine>("coop128x256_line"), 16);
-  add(grouped_form<CooperativeStacked>("coop128x256_stacked"), 8);
-  add(grouped_form<PingPongStacked>("pp128x192_stacked"), 8);
   std::vector<TimeUs> contenders;
   contenders.emplace_back(
       [&](int count) { return watch.us(count, rank.stream(), [&] { cublas_loop(handle, rank, size); }); });
@@ -228,6 +220,12 @@ void measure_grouped(cublasHandle_t handle, const GroupedSize& size, Stopwatch& 
   }
   std::printf(" | whole call %.1f us\n", median(us.back()));
   std::fflush(stdout);
+  const BenchSize shape{size.rows, size.cols, size.h};
+  return {shape.text() + ", " + std::to_string(size.experts) + " experts, " + size.skew_name,
+          rank.kernel().form().name,
+          compare(us[1], us[0]),
+          {},
+          {{"whole_call_us", median(us.back())}}};
 }
 
 // A call that ends behind the tables, as there are too many rows.
@@ -243,7 +241,12 @@ void measure_routing(int64_t tokens, int32_t top_k, int32_t experts, Stopwatch& 
   std::fflush(stdout);
 }
 
-int run(bool is_short) {
+int run(int count, char** words) {
+  const bool is_short = count > 1 && std::string(words[1]) == "--short";
+  if (is_short) {
+    ++words;
+    --count;
+  }
   using moe_dispatch::Skew;
   Stopwatch watch;
   measure_routing(1, 1, 8, watch);
@@ -251,6 +254,7 @@ int run(bool is_short) {
   measure_routing(8192, 8, 256, watch);
   cublasHandle_t handle = nullptr;
   if (cublasCreate(&handle) != CUBLAS_STATUS_SUCCESS) throw std::runtime_error("cuBLAS does not start");
+  std::vector<BenchRow> found;
   const struct {
     Skew skew;
     const char* name;
@@ -259,11 +263,13 @@ int run(bool is_short) {
     for (const auto& [rows, experts] : {std::pair<int64_t, int32_t>{8192, 8}, {8192, 32}, {32768, 16}, {65536, 32}}) {
       for (const auto& [skew, name] : skews) {
         if (is_short && (skew == Skew::one || rows == 32768)) continue;
-        measure_grouped(handle, {rows, experts, h, cols, skew, name}, watch);
+        found.push_back(measure_grouped(handle, {rows, experts, h, cols, skew, name}, watch));
       }
     }
   }
   cublasDestroy(handle);
+  const BenchFile file{"compute_role", "cublasGemmEx in a loop", "moe_dispatch"};
+  if (count >= 4) write_json(words[1], words[2], words[3], file, found);
   return 0;
 }
 
@@ -272,5 +278,5 @@ int run(bool is_short) {
 
 int main(int count, char** words) {
   tilewire::prepare_for_waiting_kernels();
-  return tilewire::run_gpu_program([&] { return tilewire::run(count > 1 && std::string(words[1]) == "--short"); });
+  return tilewire::run_gpu_program([&] { return tilewire::run(count, words); });
 }

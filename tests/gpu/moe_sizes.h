@@ -30,7 +30,6 @@ struct MoeSize {
   int64_t pieces = 1;
   bool local_first = true;
   bool is_fused = true;
-  int32_t tile_rows = 128;
   int32_t ctas = 16;                 // of each rank
   std::vector<int32_t> widths = {};  // ranks of each node; empty: all on one
   Personality personality = Personality::rc;
@@ -50,12 +49,12 @@ inline std::vector<MoeSize> moe_sizes() {
   return {
       {.name = "one rank", .tokens = {100}, .rank_of_expert = dealt(8, 1), .top_k = 2, .h = 72, .cols = 96},
       {.name = "one rank, many tiles",
-       .tokens = {900},
+       .tokens = {500},
        .rank_of_expert = dealt(6, 1),
        .top_k = 3,
        .h = 328,
        .cols = 520,
-       .ctas = 64},
+       .ctas = 32},
       {.name = "two ranks", .tokens = {130, 70}, .rank_of_expert = dealt(5, 2), .top_k = 2, .h = 136, .cols = 264},
       {.name = "four ranks, uneven",
        .tokens = four,
@@ -73,14 +72,13 @@ inline std::vector<MoeSize> moe_sizes() {
        .skew = Skew::zipf,
        .is_b_n_major = false,
        .is_64_bit = true},
-      {.name = "fp16, low tiles",
+      {.name = "fp16",
        .tokens = four,
        .rank_of_expert = dealt(12, 4),
        .top_k = 4,
        .h = 200,
        .cols = 260,
-       .type = DataType::fp16,
-       .tile_rows = 64},
+       .type = DataType::fp16},
       {.name = "rounds in a window",
        .tokens = {300, 200, 65, 130},
        .rank_of_expert = uneven,

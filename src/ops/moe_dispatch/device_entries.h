@@ -6,6 +6,5 @@
 namespace tilewire::moe_dispatch {
 
 const void* fused_ping_pong_128x128(DataType type, bool is_b_n_major);
-const void* fused_ping_pong_64x128(DataType type, bool is_b_n_major);
 
 }  // namespace tilewire::moe_dispatch

@@ -23,7 +23,6 @@ constexpr int64_t kNothingBytes = 16;
 
 constexpr std::array kEntries = {
     FormEntry{kFusedForms[0], fused_ping_pong_128x128},
-    FormEntry{kFusedForms[1], fused_ping_pong_64x128},
 };
 
 const FormEntry& entry_of(const PlanChoice& choice) {

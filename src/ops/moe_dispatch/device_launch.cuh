@@ -13,8 +13,7 @@
 namespace tilewire::moe_dispatch {
 
 // What the fused kernel is built in, a source file each (device_*x*.cu).
-inline constexpr std::array kFusedForms = {form_numbers<WithRoomForRows<PingPong128x128>>(),
-                                           form_numbers<WithRoomForRows<PingPong64x128>>()};
+inline constexpr std::array kFusedForms = {form_numbers<WithRoomForRows<PingPong128x128>>()};
 
 // The form whose clusters compute the tiles of the plan; null: none does. A kernel's `workers` are CTAs.
 const FormNumbers* form_of(const PlanChoice& choice);
