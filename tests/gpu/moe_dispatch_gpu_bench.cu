@@ -83,8 +83,8 @@ class OneRank {
         ids_(tokens * top_k),
         origins_(3 * most_rows),
         offsets_(experts + 1) {
-    fill_matrix<<<512, 256>>>(x_.data(), tokens, h, padded(h), Content::random, 1);
-    fill_matrix<<<512, 256>>>(w_.data(), experts * h, cols, cols, Content::random, 2);
+    fill_matrix<<<512, 256>>>(x_.data(), tokens, h, padded(h), MatrixContent::random, 1);
+    fill_matrix<<<512, 256>>>(w_.data(), experts * h, cols, cols, MatrixContent::random, 2);
     const moe_dispatch::Routes routes = moe_dispatch::draw_all_routes(skew, {tokens}, top_k, experts, 7);
     counts_.assign(static_cast<size_t>(experts), 0);
     for (const int32_t id : routes.ids[0]) ++counts_[static_cast<size_t>(id)];
