@@ -23,6 +23,8 @@ constexpr int kRounds = 7;
 // Pieces `first`, `first + step`, ... of a buffer.
 class Stripes {
  public:
+  using Piece = CopyPiece;
+
   TILEWIRE_DEVICE Stripes(const std::byte* from, std::byte* to, int64_t piece_bytes, int64_t first, int64_t step)
       : from_(from), to_(to), piece_bytes_(piece_bytes), at_(first * piece_bytes), step_(step * piece_bytes) {}
   TILEWIRE_DEVICE bool next(CopyPiece& piece) {
