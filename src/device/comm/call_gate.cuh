@@ -49,7 +49,10 @@ class CallGate {
   template <class Role>
   TILEWIRE_DEVICE bool is_open(const Role& role, const typename Role::Work& w) const {
     bool is_open = true;
-    for (int32_t i = 0; i < w.needs; ++i) is_open = is_open && has_come(role.need(w, i));
+    for (int32_t i = 0; i < w.needs; ++i) {
+      const bool is_here = has_come(role.need(w, i));  // asked always: behind && large kernels spill
+      is_open = is_open && is_here;
+    }
     return is_open;
   }
   TILEWIRE_DEVICE bool has_come(Need need) const {
