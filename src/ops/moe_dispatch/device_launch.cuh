@@ -33,6 +33,7 @@ struct FusedTypes {
   using Problem = moe_dispatch::Problem;
   using Plan = PlanChoice;
   using Context = PlanContext;
+  using Form = FormNumbers;
   using Operands = FusedOperands;
   using Parameters = FusedParameters;
   struct State;
