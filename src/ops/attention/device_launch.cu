@@ -87,6 +87,7 @@ struct FusedTypes::State {
   Schedule schedule;  // tables on the device
   KeySteps steps;     // likewise
   CallView call;
+  UnitCounter counter;
   std::byte* zeros = nullptr;  // a line, on the device
 
   State(const Problem& p, const FusedPlan& given, const PlanContext& context, const DeviceRank& of, bool)
@@ -120,6 +121,10 @@ struct FusedTypes::State {
     device.place(schedule.key_positions, tables.sight().key_positions().size());
     device.place(steps.steps, step_table.steps().size());
     device.place(steps.step_begin, ranks + 1);
+    device.place(steps.of_tiles, tiles * ranks);
+    device.place_zeroed(counter.taken, 32);  // 128 bytes
+    counter.units = narrow<uint32_t>(schedule.items());
+    counter.clusters = static_cast<uint32_t>(ctas());
     device.place_zeroed(zeros, static_cast<size_t>(line_bytes()));
     place_call(device, device_rank, ctas(), schedule.frame, call);
     device.upload();
@@ -140,7 +145,8 @@ struct FusedTypes::State {
   TensorBox copied_box() const {
     return {static_cast<int32_t>(kPieceBytes / line_bytes()), static_cast<int32_t>(problem.head_dim), false};
   }
-  // Where nothing is to be read the map is that of a line of zeros: it is never used.
+  // Where nothing is to be read the map is that of a line of zeros: it is never
+  // used.
   CUtensorMap map(const char* name, const HeadsView& heads, TensorBox box) const {
     const bool is_empty = heads.batch * heads.rows * heads.heads == 0;
     return encode_heads_map(name, is_empty ? lines(zeros, 1) : heads, box);
@@ -182,6 +188,7 @@ struct FusedTypes::State {
     to.schedule = schedule;
     to.steps = steps;
     to.call = call;
+    to.counter = counter;
     to.log_sums = o.log_sums;
     to.q_heads = static_cast<int32_t>(problem.q_heads);
     to.kv_heads = static_cast<int32_t>(problem.kv_heads);

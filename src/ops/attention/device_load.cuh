@@ -1,19 +1,23 @@
-// The compute role's loader and its mask: items of the schedule to the steps that the computing warps take.
+// The compute role's loader and its mask: items of the schedule to the steps
+// that the computing warps take.
 #pragma once
 
 #include "device/attention/attention_feed.cuh"
 #include "device/attention/online_softmax.cuh"
 #include "device/comm/call_gate.cuh"
+#include "device/tile/deal.cuh"
 #include "ops/attention/device_parameters.cuh"
 
 namespace tilewire::attention {
 
-// Hides scores of keys that a row does not see, by the tables of schedule and steps.
+// Hides scores of keys that a row does not see, by the tables of schedule and
+// steps.
 class RowMask {
  public:
   TILEWIRE_DEVICE explicit RowMask(const FusedParameters& p) : p_(p) {}
 
-  // By whole warps, which stay together: what a lane does not see it looks at all the same.
+  // By whole warps, which stay together: what a lane does not see it looks at
+  // all the same.
   template <int kScores>
   TILEWIRE_DEVICE void apply(float (&s)[kScores], const StepNote& note, int32_t row) const {
     static_assert(kScores <= 64);
@@ -71,6 +75,37 @@ class RowMask {
   const FusedParameters& p_;
 };
 
+// Items that CTAs take when they are free for one (docs/decisions/0035), as a
+// deal of ItemRole.
+class ItemsWhenFree {
+ public:
+  TILEWIRE_DEVICE ItemsWhenFree(const UnitCounter& counter, int32_t worker) : counter_(counter), worker_(worker) {}
+
+  TILEWIRE_DEVICE int64_t first() const { return worker_; }
+  // What next() is going to give, a while before: it takes a way to memory and
+  // back. Each item is asked behind once, so the counter is at 0 at the end of
+  // a launch.
+  TILEWIRE_DEVICE void ask() {
+    if (has_asked_) return;
+    taken_ = ptx::count_around(counter_.taken, counter_.units - 1);
+    has_asked_ = true;
+  }
+  TILEWIRE_DEVICE int64_t next() {
+    ask();
+    has_asked_ = false;
+    return int64_t{counter_.clusters} + taken_;
+  }
+
+ private:
+  const UnitCounter& counter_;
+  int32_t worker_;
+  uint32_t taken_ = 0;
+  bool has_asked_ = false;
+};
+
+// The computing warps are at most two steps behind. So that they do not wait,
+// each step does one thing that takes a look at memory: what comes next is
+// asked for in the first step of a work, and looked at in the second one.
 template <class Form>
 class ItemLoader {
  public:
@@ -79,19 +114,24 @@ class ItemLoader {
         space_(space),
         gate_(space, kComputeRole, 0),
         feed_(shared),
-        role_(p.schedule, static_cast<int32_t>(blockIdx.x)) {}
+        role_(p.schedule, static_cast<int32_t>(blockIdx.x),
+              ItemsWhenFree(p.counter, static_cast<int32_t>(blockIdx.x))) {}
 
   // By one thread.
   TILEWIRE_DEVICE void run() {
-    for (ItemWork w; role_.next(w);) {
+    has_next_ = role_.next(next_);
+    while (has_next_) {
+      const ItemWork w = next_;
+      is_next_known_ = false;
       if (w.is_end) {
         end_units(w);
-        continue;
+      } else {
+        if (w.needs > 2 * w.blocks.count) gate_.pass_for_copies(role_, w);  // the whole gather
+        if (w.is_first) begin_item(w);
+        add_steps(w);
+        if (w.is_last) feed_.end_item(broken());
       }
-      if (w.needs > 2 * w.blocks.count) gate_.pass_for_copies(role_, w);  // the whole gather
-      if (w.is_first) begin_item(w);
-      add_steps(w);
-      if (w.is_last) feed_.end_item(broken());
+      know_next();
     }
     feed_.finish();
   }
@@ -99,6 +139,11 @@ class ItemLoader {
  private:
   TILEWIRE_DEVICE int32_t broken() { return gate_.waiter().has_given_up() ? kBrokenStep : 0; }
 
+  TILEWIRE_DEVICE void know_next() {
+    if (is_next_known_) return;
+    is_next_known_ = true;
+    has_next_ = role_.next(next_);
+  }
   TILEWIRE_DEVICE void begin_item(const ItemWork& w) {
     feed_.begin_item(&p_.q, {.row = static_cast<int32_t>(p_.schedule.tile_range(w.tile).begin),
                              .head = w.pair % p_.kv_heads * p_.schedule.heads + w.head,
@@ -107,40 +152,48 @@ class ItemLoader {
   }
   TILEWIRE_DEVICE void add_steps(const ItemWork& w) {
     const Schedule& s = p_.schedule;
-    StepWalk walk(s, p_.steps, w.tile, w.pair, w.source, w.blocks);
-    int32_t chunk = -1;
-    StepSource from;
-    for (StepWalk::Step step; walk.next(step);) {
-      if (step.chunk.chunk.value != chunk) {
-        chunk = step.chunk.chunk.value;
-        pass(step.chunk);
+    const bool is_own = w.source == s.me();
+    const auto first_row = static_cast<int32_t>(s.blocks.row_begin[w.source.value]);
+    StepSource from{&p_.k, &p_.v, 0, 0, w.pair % p_.kv_heads, w.pair / p_.kv_heads};
+    int32_t block_end = 0, key_line = 0, value_line = 0,
+            steps = 0;  // lines: of step 0
+    StepWalk walk(s, p_.steps, w.tile, w.source);
+    for (StepWalk::Step step; walk.next(step); ++steps) {
+      if (!is_own && step.number >= block_end) {
+        const int32_t block = step.number / p_.steps.block_steps;
+        block_end = (block + 1) * p_.steps.block_steps;
+        const ChunkRef chunk{w.source, Chunk{w.pair * s.blocks_of(w.source) + block}};
+        pass(chunk);
+        place(chunk, from, key_line, value_line);
       }
-      place(step, w.pair, from);
-      const int32_t flags = (step.is_masked ? kMaskedStep : 0) | (step.keys.is_run != 0 ? 0 : kScatteredStep);
+      const int32_t row = step.number * Form::kStep;
+      from.key_row = key_line + row;
+      from.value_row = value_line + row;
       feed_.add(from, {.first = step.keys.least,
                        .keys = step.keys.keys,
-                       .row = static_cast<int32_t>(s.blocks.row_begin[w.source.value] + step.row),
-                       .flags = flags});
+                       .row = first_row + row,
+                       .flags = (step.is_masked ? kMaskedStep : 0) | (step.keys.is_run != 0 ? 0 : kScatteredStep)});
+      if (steps == 0 && w.is_last) role_.deal().ask();
+      if (steps == 1) know_next();
     }
   }
   // Own keys are read where the caller has them; others when they have come.
   TILEWIRE_DEVICE void pass(ChunkRef c) {
-    if (c.source == p_.schedule.me()) return;
     feed_.pass_on(0);
     if (!gate_.waiter().has_given_up() && !gate_.has_come(p_.schedule.arrived(c))) feed_.load_values();
     gate_.pass_word_for_copies(p_.schedule.begun(c.source));
     gate_.pass_word_for_copies(p_.schedule.arrived(c));
   }
-  TILEWIRE_DEVICE void place(const StepWalk::Step& step, int32_t pair, StepSource& from) const {
-    if (step.chunk.source == p_.schedule.me()) {
-      const auto row = static_cast<int32_t>(step.row);
-      from = {&p_.k, &p_.v, row, row, pair % p_.kv_heads, pair / p_.kv_heads};
-      return;
-    }
+  // Where a chunk of another rank lies: its keys, and its values behind them.
+  // As lines of a step 0 in front of it.
+  TILEWIRE_DEVICE void place(ChunkRef c, StepSource& from, int32_t& key_line, int32_t& value_line) const {
+    const Schedule& s = p_.schedule;
+    const RowRange rows = s.rows_of(c);
+    const auto line = static_cast<int32_t>((s.offset(s.me(), c) - first_line_offset(s)) / p_.line_bytes);
+    key_line = line - static_cast<int32_t>(rows.begin);
+    value_line = key_line + static_cast<int32_t>(rows.rows());
     const CUtensorMap* map = &p_.received[ArenaLayout::half_of(space_.epoch())];
-    const int64_t offset = p_.schedule.offset(p_.schedule.me(), step.chunk) - first_line_offset(p_.schedule);
-    const auto line = static_cast<int32_t>(offset / p_.line_bytes + step.row - step.rows.begin);
-    from = {map, map, line, line + static_cast<int32_t>(step.rows.rows()), 0, 0};
+    from = {map, map, 0, 0, 0, 0};
   }
   // Slots may be written again when all has been read from them.
   TILEWIRE_DEVICE void end_units(const ItemWork& w) {
@@ -153,7 +206,9 @@ class ItemLoader {
   const CallSpace& space_;
   CallGate gate_;
   AttentionFeed<Form> feed_;
-  ComputeRole role_;
+  ItemRole<ItemsWhenFree> role_;
+  ItemWork next_;
+  bool has_next_ = false, is_next_known_ = false;
 };
 
 }  // namespace tilewire::attention

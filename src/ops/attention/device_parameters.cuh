@@ -1,7 +1,9 @@
-// What the fused kernel is given, all of it by value: one place for the kernel and for who launches it.
+// What the fused kernel is given, all of it by value: one place for the kernel
+// and for who launches it.
 #pragma once
 
 #include "device/comm/call_view.cuh"
+#include "device/tile/deal.cuh"
 #include "ops/attention/key_steps.h"
 #include "ops/attention/schedule.h"
 
@@ -10,7 +12,8 @@
 namespace tilewire::attention {
 
 struct FusedParameters {
-  // The caller's, by column, row, head and batch entry. The copying warps see keys and values whole lines at a time.
+  // The caller's, by column, row, head and batch entry. The copying warps see
+  // keys and values whole lines at a time.
   CUtensorMap q, k, v, o;
   CUtensorMap copied_k, copied_v;
   // What other ranks have sent, in each half: lines of a key or a value.
@@ -18,6 +21,7 @@ struct FusedParameters {
   Schedule schedule;  // its tables lie in device memory
   KeySteps steps;
   CallView call;
+  UnitCounter counter;        // of items, which CTAs take
   float* log_sums = nullptr;  // [batch, q heads, own rows]
   int32_t q_heads = 0;
   int32_t kv_heads = 0;

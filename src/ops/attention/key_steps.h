@@ -1,5 +1,7 @@
-// The keys of all ranks in steps, as a kernel takes them: so many rows of a source at a time, cut from its first row on.
-// Host code makes the table, the loader of a kernel walks it.
+// The keys of all ranks in steps, as a kernel takes them: so many rows of a
+// source at a time, cut from its first row on. Host code makes the tables, the
+// loader of a kernel walks them: one thread, which the computing warps wait
+// for, so each step costs it one look at memory, and that a step ahead.
 #pragma once
 
 #include <cstdint>
@@ -9,94 +11,106 @@
 
 namespace tilewire::attention {
 
-// Where the keys of a step are in the whole sequence. Positions of a kernel have 31 bits.
-struct KeyStep {
-  int32_t least = 0;
-  int32_t most = 0;
+// Where the keys of a step are in the whole sequence. Positions of a kernel
+// have 31 bits. A step whose keys do not come to this rank, since no row of it
+// sees one: `least` is above `most`, and so nothing meets it.
+struct alignas(16) KeyStep {
+  int32_t least = INT32_MAX;
+  int32_t most = -1;
   int32_t keys = 0;
   int32_t is_run = 0;  // they follow each other, from `least` on
-
-  TILEWIRE_HD constexpr KeyBounds bounds() const { return {least, most}; }
 };
 
-// As a kernel sees the table. Chunks are whole multiples of a step, but for the last one of a source.
+// From the first step of a source on in which a row of a tile may see a key, up
+// to the last one.
+struct StepRange {
+  int32_t first = 0;  // among the steps of the source
+  int32_t count = 0;
+};
+
+// As a kernel sees the tables. Chunks are whole multiples of a step, but for
+// the last one of a source.
 struct KeySteps {
   int32_t step_rows = 1;
+  int32_t block_steps = 1;              // of a chunk
   const KeyStep* steps = nullptr;       // [steps of all sources]
   const int32_t* step_begin = nullptr;  // [ranks + 1]
-
-  TILEWIRE_HD constexpr const KeyStep& at(Rank source, int64_t row) const {
-    return steps[step_begin[source.value] + row / step_rows];
-  }
+  const StepRange* of_tiles = nullptr;  // [tiles, ranks]
 };
 
 class KeyStepTable {
  public:
-  // Throws Error(invalid_argument) for positions that have more than 31 bits, and for chunks that are no whole steps.
+  // Throws Error(invalid_argument) for positions that have more than 31 bits,
+  // and for chunks that are no whole steps.
   KeyStepTable(const Schedule& schedule, int32_t step_rows);
-  KeySteps view() const { return {step_rows_, steps_.data(), step_begin_.data()}; }
+  KeySteps view() const { return {step_rows_, block_steps_, steps_.data(), step_begin_.data(), of_tiles_.data()}; }
   const std::vector<KeyStep>& steps() const { return steps_; }
 
  private:
-  int32_t step_rows_;
+  void add_source(const Schedule& s, Rank source);
+  void set_tiles(const Schedule& s);
+
+  int32_t step_rows_, block_steps_;
   std::vector<KeyStep> steps_;
-  std::vector<int32_t> step_begin_;
+  std::vector<int32_t> step_begin_{0};
+  std::vector<StepRange> of_tiles_;
 };
 
-// The steps of a tile with the blocks that it looks at of a source: those in which some row sees a key.
+// The spans of a tile in 31 bits: what is beyond them is as far as they go.
+class TileBounds {
+ public:
+  TILEWIRE_HD constexpr explicit TileBounds(const SpanBounds& s)
+      : any_begin_(clamped(s.any.begin)),
+        any_end_(clamped(s.any.end)),
+        all_begin_(clamped(s.all.begin)),
+        all_end_(clamped(s.all.end)) {}
+
+  TILEWIRE_HD constexpr bool may_meet(const KeyStep& k) const { return k.most >= any_begin_ && k.least < any_end_; }
+  TILEWIRE_HD constexpr bool all_meet(const KeyStep& k) const { return k.least >= all_begin_ && k.most < all_end_; }
+
+ private:
+  TILEWIRE_HD static constexpr int32_t clamped(int64_t position) {
+    if (position < INT32_MIN) return INT32_MIN;
+    return position > INT32_MAX ? INT32_MAX : static_cast<int32_t>(position);
+  }
+  int32_t any_begin_, any_end_, all_begin_, all_end_;
+};
+
+// The steps of a source in which some row of a tile may see a key, in order.
 class StepWalk {
  public:
   struct Step {
-    ChunkRef chunk;   // of the pair
-    RowRange rows;    // of the chunk, among those of the source
-    int64_t row = 0;  // the first one of the step, likewise
+    int32_t number = 0;  // among the steps of the source
     KeyStep keys;
     bool is_masked = true;
   };
 
-  TILEWIRE_HD constexpr StepWalk(const Schedule& s, const KeySteps& steps, int32_t tile, int32_t pair, Rank source,
-                                 BlockRange blocks)
-      : s_(s),
-        steps_(steps),
-        tile_(tile),
-        pair_(pair),
-        source_(source),
-        block_(blocks.first - 1),
-        end_(blocks.first + blocks.count) {}
-
-  TILEWIRE_HD constexpr bool next(Step& step) {
-    for (;;) {
-      if (row_ >= rows_.end && !next_block()) return false;
-      step.row = row_;
-      step.keys = steps_.at(source_, row_);
-      row_ += steps_.step_rows;
-      if (!may_meet(s_.tile_spans[tile_], step.keys.bounds())) continue;
-      step.chunk = {source_, Chunk{pair_ * s_.blocks_of(source_) + block_}};
-      step.rows = rows_;
-      step.is_masked = step.keys.keys < steps_.step_rows || !all_meet(s_.tile_spans[tile_], step.keys.bounds());
-      return true;
-    }
+  TILEWIRE_HD constexpr StepWalk(const Schedule& s, const KeySteps& steps, int32_t tile, Rank source)
+      : tile_(s.tile_spans[tile]), step_rows_(steps.step_rows) {
+    const StepRange range = steps.of_tiles[int64_t{tile} * s.ranks() + source.value];
+    number_ = range.first;
+    end_ = range.first + range.count;
+    ahead_ = steps.steps + steps.step_begin[source.value] + number_;
+    if (number_ < end_) keys_ = *ahead_;
   }
 
- private:
-  TILEWIRE_HD constexpr bool next_block() {
-    for (++block_; block_ < end_; ++block_) {
-      const ChunkRef block{source_, Chunk{block_}};
-      if (!s_.is_looked_at(tile_, block)) continue;
-      rows_ = s_.rows_of(block);
-      row_ = rows_.begin;
+  TILEWIRE_HD constexpr bool next(Step& step) {
+    while (number_ < end_) {
+      step.number = number_;
+      step.keys = keys_;
+      if (++number_ < end_) keys_ = *++ahead_;
+      if (!tile_.may_meet(step.keys)) continue;
+      step.is_masked = step.keys.keys < step_rows_ || !tile_.all_meet(step.keys);
       return true;
     }
     return false;
   }
 
-  const Schedule& s_;
-  const KeySteps& steps_;
-  int32_t tile_, pair_;
-  Rank source_;
-  int32_t block_, end_;
-  RowRange rows_{0, 0};
-  int64_t row_ = 0;
+ private:
+  TileBounds tile_;
+  int32_t step_rows_, number_ = 0, end_ = 0;
+  const KeyStep* ahead_ = nullptr;
+  KeyStep keys_;  // of the next one
 };
 
 }  // namespace tilewire::attention

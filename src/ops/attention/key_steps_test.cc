@@ -1,4 +1,5 @@
-// The steps in which a kernel takes keys: none is forgotten, none comes twice, and what is masked is said.
+// The steps in which a kernel takes keys: none is forgotten, none comes twice,
+// and what is masked is said.
 #include "ops/attention/key_steps.h"
 
 #include <gtest/gtest.h>
@@ -24,12 +25,13 @@ std::vector<KeySpan> spans_of(const Schedule& s, int32_t tile) {
 }
 
 // What the step says of itself, against the positions of its keys.
-void expect_step_is_right(const Schedule& s, const StepWalk::Step& step, const std::vector<KeySpan>& spans) {
-  const RowRange rows = s.rows_of(step.chunk);
-  ASSERT_TRUE(rows.begin <= step.row && step.row < rows.end) << "a step lies in its chunk";
-  ASSERT_EQ((step.row - rows.begin) % kStepRows, 0);
-  ASSERT_EQ(step.keys.keys, std::min<int64_t>(kStepRows, rows.end - step.row));
-  const int64_t* positions = s.key_positions + s.blocks.row_begin[step.chunk.source.value] + step.row;
+void expect_step_is_right(const Schedule& s, const StepWalk::Step& step, Rank source,
+                          const std::vector<KeySpan>& spans) {
+  const int64_t row = int64_t{step.number} * kStepRows;
+  const RowRange block = s.rows_of({source, Chunk{static_cast<int32_t>(row / s.blocks.chunk_rows)}});
+  ASSERT_LT(row, block.end);
+  ASSERT_EQ(step.keys.keys, std::min<int64_t>(kStepRows, block.end - row));
+  const int64_t* positions = s.key_positions + s.blocks.row_begin[source.value] + row;
   const std::vector<int64_t> of(positions, positions + step.keys.keys);
   ASSERT_EQ(step.keys.least, *std::min_element(of.begin(), of.end()));
   ASSERT_EQ(step.keys.most, *std::max_element(of.begin(), of.end()));
@@ -44,22 +46,25 @@ void expect_step_is_right(const Schedule& s, const StepWalk::Step& step, const s
 }
 
 // The keys of the source that the tile's walk comes to, by row.
-std::set<int64_t> walked(const Schedule& s, const KeyStepTable& table, int32_t tile, int32_t pair, Rank source) {
+std::set<int64_t> walked(const Schedule& s, const KeyStepTable& table, int32_t tile, Rank source) {
   const std::vector<KeySpan> spans = spans_of(s, tile);
-  std::set<int64_t> keys;
-  int64_t behind = 0;
   const KeySteps steps = table.view();
-  StepWalk walk(s, steps, tile, pair, source, s.looked_at(tile, source));
+  std::set<int64_t> keys;
+  const StepRange range = steps.of_tiles[int64_t{tile} * s.ranks() + source.value];
+  int32_t behind = 0, first = -1;
+  StepWalk walk(s, steps, tile, source);
   for (StepWalk::Step step; walk.next(step);) {
-    EXPECT_EQ(step.chunk.source, source);
-    EXPECT_EQ(s.pair_of(step.chunk), pair);
-    EXPECT_TRUE(s.wants(s.me(), step.chunk)) << "keys that do not come are not waited for";
-    EXPECT_TRUE(may_meet(s.tile_spans[tile], step.keys.bounds())) << "what no row sees is left out";
-    EXPECT_GE(step.row, behind) << "in order, each once";
-    expect_step_is_right(s, step, spans);
-    behind = step.row + kStepRows;
-    for (int64_t i = 0; i < step.keys.keys; ++i) keys.insert(step.row + i);
+    const ChunkRef block{source, Chunk{step.number / steps.block_steps}};
+    EXPECT_TRUE(s.wants(s.me(), block)) << "keys that do not come are not waited for";
+    EXPECT_TRUE(may_meet(s.tile_spans[tile], {step.keys.least, step.keys.most})) << "what no row sees is left out";
+    EXPECT_GE(step.number, behind) << "in order, each once";
+    expect_step_is_right(s, step, source, spans);
+    if (first < 0) first = step.number;
+    behind = step.number + 1;
+    for (int64_t i = 0; i < step.keys.keys; ++i) keys.insert(int64_t{step.number} * kStepRows + i);
   }
+  EXPECT_TRUE(first < 0 ? range.count == 0 : range.first == first && range.first + range.count == behind)
+      << "it begins and ends with what is seen";
   return keys;
 }
 
@@ -68,7 +73,7 @@ void expect_each_seen_key_is_walked(const Schedule& s) {
   for (int32_t tile = 0; tile < s.tiles; ++tile) {
     const std::vector<KeySpan> spans = spans_of(s, tile);
     for (int32_t r = 0; r < s.ranks(); ++r) {
-      const std::set<int64_t> keys = walked(s, table, tile, s.pairs - 1, Rank{r});
+      const std::set<int64_t> keys = walked(s, table, tile, Rank{r});
       for (int64_t row = 0; row < s.blocks.rows_of(Rank{r}); ++row) {
         const int64_t position = s.key_positions[s.blocks.row_begin[r] + row];
         const bool is_seen =
@@ -100,12 +105,12 @@ TEST(KeySteps, StepsThatNoRowSeesAreLeftOutInsideOfAChunkToo) {
   const Schedule s = ranks.at(0);
   const KeyStepTable table(s, kStepRows);
   for (int32_t tile = 0; tile < s.tiles; ++tile) {
-    EXPECT_EQ(walked(s, table, tile, 0, Rank{0}).size(), static_cast<size_t>(64 * (tile + 1)));
+    EXPECT_EQ(walked(s, table, tile, Rank{0}).size(), static_cast<size_t>(64 * (tile + 1)));
   }
 }
 
-// A tile whose rows are of the first and the last document. The keys between them are not sent: who waited for them would for
-// ever.
+// A tile whose rows are of the first and the last document. The keys between
+// them are not sent: who waited for them would for ever.
 TEST(KeySteps, ChunksThatDoNotComeAreLeftOutBetweenThoseThatDo) {
   Problem p{.rows = {64, 64}, .kv_rows = {0, 192}, .batch = 1, .q_heads = 1, .kv_heads = 1, .head_dim = 64};
   p.placement = Placement::given;
@@ -115,7 +120,7 @@ TEST(KeySteps, ChunksThatDoNotComeAreLeftOutBetweenThoseThatDo) {
   p.kv_documents = {0, 64, 128, 192};
   const Ranks ranks({2}, p, PlanChoice{.chunk_rows = 64, .tile_rows = 64, .cursors = {}});
   const Schedule s = ranks.at(0);
-  const std::set<int64_t> keys = walked(s, KeyStepTable(s, kStepRows), 0, 0, Rank{1});
+  const std::set<int64_t> keys = walked(s, KeyStepTable(s, kStepRows), 0, Rank{1});
   EXPECT_EQ(keys.size(), 128u);
   EXPECT_EQ(keys.lower_bound(64), keys.lower_bound(128)) << "nothing of the document that no row sees";
 }

@@ -1,10 +1,12 @@
-// The protocol of ring attention in the simulator: random sequences of calls on one arena, every order for small cases,
-// the smallest windows, and rules broken on purpose, which must be named.
+// The protocol of ring attention in the simulator: random sequences of calls on
+// one arena, every order for small cases, the smallest windows, and rules
+// broken on purpose, which must be named.
 #include "ops/attention/model.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "ops/attention/random_calls.h"
@@ -42,7 +44,8 @@ TEST(AttentionSimulation, EveryOrderOfASmallCallKeepsEveryRule) {
   }
 }
 
-// A role that waited for what only its own later work brings would stand still with one slot, on some layout.
+// A role that waited for what only its own later work brings would stand still
+// with one slot, on some layout.
 TEST(AttentionSimulation, TheSmallestWindowsSufficeOnAnyLayout) {
   const std::vector<Layout> layouts = {{2},    {4},    {1, 1, 1}, {2, 2}, {3, 1},       {1, 3},
                                        {2, 3}, {4, 1}, {1, 2, 3}, {3, 2}, {1, 4, 2, 1}, {2, 2, 2, 2}};
@@ -65,7 +68,8 @@ TEST(AttentionSimulation, TheSmallestWindowsSufficeOnAnyLayout) {
   }
 }
 
-// What is planned is walked by the same iterators, so that both agree; neither may be below what links and arithmetic take.
+// What is planned is walked by the same iterators, so that both agree; neither
+// may be below what links and arithmetic take.
 TEST(AttentionSimulation, ThePlannersNumbersAndTheSimulatorsDoNotContradictEachOther) {
   Problem causal = problem({256, 256, 256, 256});
   causal.is_causal = true;
@@ -82,7 +86,86 @@ TEST(AttentionSimulation, ThePlannersNumbersAndTheSimulatorsDoNotContradictEachO
   }
 }
 
-// ---- planted faults -------------------------------------------------------------------------------------------------
+// ---- who takes an item
+// ------------------------------------------------------------------------------------------------
+
+// Items that go to any of the workers, each of which takes its own in their
+// order, as those of a kernel do.
+struct TakenItems {
+  const int32_t* taker;  // [items] the worker
+  int64_t items;
+  int32_t worker;
+  int64_t item = -1;
+
+  int64_t first() {
+    item = -1;
+    return next();
+  }
+  int64_t next() {
+    for (++item; item < items && taker[item] != worker;) ++item;
+    return item;
+  }
+};
+
+struct TakenSchedule : Schedule {
+  const int32_t* taker = nullptr;
+};
+
+template <class Visit>
+void for_each_role(const TakenSchedule& s, Cursors cursors, Visit&& visit) {
+  for_each_role(static_cast<const Schedule&>(s), cursors, [&]<class Role>(const AgentPlace& place, const Role& role) {
+    if constexpr (std::is_same_v<Role, ComputeRole>) {
+      visit(place, ItemRole<TakenItems>(s, place.worker, {s.taker, s.items(), place.worker}));
+    } else {
+      visit(place, role);
+    }
+  });
+}
+
+struct TakenTables {
+  ScheduleTables tables;
+  std::vector<int32_t> taker;
+
+  TakenTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context)
+      : tables(problem, choice, context) {
+    static Dice dice(17);
+    for (int64_t item = 0; item < tables.schedule(1).items(); ++item) {
+      taker.push_back(static_cast<int32_t>(dice.below(choice.workers)));
+    }
+  }
+  TakenSchedule schedule(Epoch epoch) const { return {tables.schedule(epoch), taker.data()}; }
+};
+
+struct TakenRankModel : RankModel {
+  using Tables = TakenTables;
+  using Schedule = TakenSchedule;
+  TakenSchedule schedule;
+
+  TakenRankModel(const TakenSchedule& s, const PlanChoice& choice, const Problem& problem)
+      : RankModel(s, choice, problem), schedule(s) {}
+};
+
+// Otherwise a worker could wait with an item for what only another worker's
+// item frees.
+TEST(AttentionSimulation, WhoTakesAnItemIsFree) {
+  for (const Layout& layout : {Layout{2, 2}, Layout{3, 1}, Layout{4}}) {
+    for (const int64_t window : {0, 1, 2}) {
+      for (uint64_t seed = 0; seed < 3; ++seed) {
+        OpSimulation simulation = small_simulation(layout);
+        for (int call = 0; call < 3; ++call) {
+          std::vector<int64_t> rows;
+          for (int32_t r = 0; r < ranks_of(layout); ++r) rows.push_back((r * 53 + call * 31) % 130);
+          simulation.add_call<TakenRankModel>(problem(rows), {plan(false, window, 3)});
+        }
+        const SimReport report = walk_sequence(simulation, seed);
+        ASSERT_TRUE(report.ok()) << report.text();
+      }
+    }
+  }
+}
+
+// ---- planted faults
+// -------------------------------------------------------------------------------------------------
 
 OpSimulation three_calls(const Layout& layout, bool is_step_major, int64_t window = 1) {
   OpSimulation simulation = small_simulation(layout);
@@ -93,7 +176,8 @@ OpSimulation three_calls(const Layout& layout, bool is_step_major, int64_t windo
   return simulation;
 }
 
-// Keys that nobody looks at but their own rank: there is nothing to wait for but words.
+// Keys that nobody looks at but their own rank: there is nothing to wait for
+// but words.
 OpSimulation unread_calls() {
   OpSimulation simulation = small_simulation({2, 2});
   for (int call = 0; call < 3; ++call) {
@@ -157,11 +241,13 @@ TEST(AttentionSimulation, ARoleThatDoesNotWaitForItsChunkOrItsSlotIsNamed) {
 // The words of credits alone: data would come into a slot that is still read.
 TEST(AttentionSimulation, ASlotThatIsUsedAgainTooEarlyIsNamed) {
   for (const bool is_step_major : {false, true}) {
-    // In step-major order a rank pushes into a slot that was used only where a node has three.
+    // In step-major order a rank pushes into a slot that was used only where a
+    // node has three.
     const OpSimulation simulation = three_calls({3, 3}, is_step_major);
     const FlagLayout flags = small_arena(6).flags;
     for (const char* role : {"push", "send", "forward"}) {
-      // Who waits for whom, and for which unit, is the order's to say; some rank does. So each word has a few walks first.
+      // Who waits for whom, and for which unit, is the order's to say; some
+      // rank does. So each word has a few walks first.
       bool is_named = false;
       for (const int32_t walks : {10, kWalks}) {
         for (int32_t number = 0; number < 12 && !is_named; ++number) {
