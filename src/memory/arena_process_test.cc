@@ -252,12 +252,12 @@ TEST(ArenaProcess, FiveHundredLivesLeaveDescriptorsMappingsAndMemoryFlat) {
   };
   live_once();
   const int64_t descriptors = open_descriptors();
-  const int64_t mappings = count_lines("/proc/self/maps", "tilewire");
+  const int64_t mappings = count_lines("/proc/self/maps", "memfd:tilewire");
   const int64_t all_mappings = count_lines("/proc/self/maps", "");
   const int64_t shared_kib = machine_shared_kib();
   for (int life = 0; life < 500; ++life) live_once();
   EXPECT_EQ(open_descriptors(), descriptors);
-  EXPECT_EQ(count_lines("/proc/self/maps", "tilewire"), mappings);
+  EXPECT_EQ(count_lines("/proc/self/maps", "memfd:tilewire"), mappings);
   EXPECT_EQ(mappings, 0);
   EXPECT_LE(count_lines("/proc/self/maps", ""), all_mappings + 8) << "give or take the allocator's own";
   // 500 lives that leaked would hold 1.8 GB for good; other processes of this machine take and give some meanwhile.
