@@ -76,7 +76,7 @@ def test_this_repository_passes(tree: Tree) -> None:
         ("src/api/gemm_reduce_scatter.cc", "using DeviceOp = ", "so GPU ranks are refused"),
         ("python/src/reduce_scatter.cc", "kCallOn", "gemm_rs: python/src/reduce_scatter.cc has to have kCallOn"),
         ("python/tilewire/attention_cases.py", "on_gpu: ", "attention_cases.py do not say on_gpu"),
-        ("python/tilewire/reduction_cases.py", "def on_gpu", "all_reduce_cases.py do not say on_gpu"),
+        ("python/tilewire/reduction_cases.py", "def on_gpu", "all_reduce_cases.py do not say def on_gpu("),
         ("src/ops/gemm_rs/problem.h", 'kCallName = "matmul', "gemm_rs: its problem.h has no kCallName"),
         ("src/ops/gemm_rs/CMakeLists.txt", "tilewire_bench(gemm_rs_bench", "has no tilewire_bench(gemm_rs_bench"),
         ("src/api/gemm_all_reduce.cc", '#include "ops/gemm_ar/', "gemm_ar: a source of src/api: found none"),
@@ -123,6 +123,12 @@ def test_a_forgotten_place_is_named(tree: Tree, name: str, old: str, complaint: 
             "on_gpu: ClassVar[bool] = False",
             "on_gpu = True",
             "do not say on_gpu",
+        ),
+        (
+            "python/tilewire/all_reduce_cases.py",
+            "    plan: Any = None",
+            "    on_gpu: ClassVar[bool] = False\n    plan: Any = None",
+            "all_reduce_cases.py say on_gpu: ClassVar[bool] = False; GPU ranks call it",
         ),
     ],
 )

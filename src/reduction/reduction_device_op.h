@@ -5,6 +5,8 @@
 // follow (contiguous, addresses and pitches of 16 bytes). Bias, residual and result may lie anywhere.
 #pragma once
 
+#include <tilewire/call.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
