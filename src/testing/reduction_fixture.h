@@ -181,13 +181,13 @@ struct SpoiledReduction {
   static void spoil(typename Op::Arguments& args) { args.b[0].rows += 1; }
   static constexpr const char* kSpoilText = "b does not fit a";
   static void alias_result(typename Op::Arguments& args) {
-    args.make_results = [make = args.make_results, data = args.b[0].data](const typename Op::Problem& p) {
+    args.make_results = [make = args.make_results, data = args.a.data](const typename Op::Problem& p) {
       MatrixView out = make(p);
-      out.data = data;
+      out.data = data;  // of the input that is looked at first: it may reach into the next one, too
       return out;
     };
   }
-  static constexpr const char* kAliasText = "out overlaps b";
+  static constexpr const char* kAliasText = "out overlaps a";
 };
 
 }  // namespace tilewire

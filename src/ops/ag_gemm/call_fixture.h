@@ -144,11 +144,11 @@ struct OpTestTraits<ag_gemm::Op> {
   static void spoil(ag_gemm::Arguments& args) { args.b[0].rows -= 1; }
   static constexpr const char* kSpoilText = "b does not fit a";
   static void alias_result(ag_gemm::Arguments& args) {
-    args.make_results = [b = args.b[0]](const ag_gemm::Problem& p) {
-      return ag_gemm::Arguments::Results{{{b.data, p.total_rows(), p.cols[0], p.cols[0], 1, p.out_dtype}}, {}};
+    args.make_results = [a = args.a](const ag_gemm::Problem& p) {  // the one that is looked at first
+      return ag_gemm::Arguments::Results{{{a.data, p.total_rows(), p.cols[0], p.cols[0], 1, p.out_dtype}}, {}};
     };
   }
-  static constexpr const char* kAliasText = "out overlaps b";
+  static constexpr const char* kAliasText = "out overlaps a";
   static void exchange(ag_gemm::Arguments& args) { args.rows = {RowCounts::From::exchange, {}}; }
 };
 
