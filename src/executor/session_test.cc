@@ -107,54 +107,40 @@ TEST(Session, RankZeroWarnsOfATransportThatIsNamedWhereNoneIsNeeded) {
   EXPECT_TRUE(warnings_of("emulated", {2}).empty());
 }
 
-// Both ranks count as alive for as long as a goodbye may be on its way, and one of them has left.
-TEST(Session, AReportThatFailsEndsACommunicatorByTheNameOfALivingPeerAloneAndNotOfOneThatHasLeft) {
-  expect_given_time(std::chrono::seconds(1), [](std::chrono::milliseconds limit) {
+// Of three ranks rank 0 has the fault, rank 1 leaves behind `calls` calls and rank 2 stays: rank 2 hears `named`, and rank 1
+// of nothing. Both count as alive for as long as a goodbye may be on its way.
+void expect_who_stays_is_named_alone(const std::string& fault, int calls, const std::string& named) {
+  expect_given_time(std::chrono::seconds(1), [&](std::chrono::milliseconds limit) {
     Options options = test_options();
     options.death_s = std::chrono::duration<double>(limit).count();
     options.heartbeat_ms = 100;
     const auto begin = Clock::now();
     const auto outcomes = run_thread_cluster(
         {1, 1, 1}, options,
-        [](Session& session) {
+        [&](Session& session) {
+          for (int i = 0; i < calls; ++i) toil(session, 1);
           if (session.rank() == Rank{1}) return;
           comes_true([&] { return session.control().aborted().has_value(); });
           session.control().throw_if_aborted();
         },
-        [](Rank rank, Options& own) {
-          if (rank == Rank{0}) own.fault = "report:peer=1;report:peer=2";
+        [&](Rank rank, Options& own) {
+          if (rank == Rank{0}) own.fault = fault;
         });
     const std::string& error = outcomes[2].error;
-    const bool is_named = error.find("a report of what has come to rank 2 failed") != std::string::npos;
+    const bool is_named = error.find(named) != std::string::npos;
     if (Clock::now() - begin < limit) return "a goodbye had no time to come: " + error;
     return is_named && outcomes[1].error.empty() ? "" : outcomes[1].error + error;
   });
 }
 
+TEST(Session, AReportThatFailsEndsACommunicatorByTheNameOfALivingPeerAloneAndNotOfOneThatHasLeft) {
+  expect_who_stays_is_named_alone("report:peer=1;report:peer=2", 0, "a report of what has come to rank 2 failed");
+}
+
 // Of the three writes of a call to each other rank, its record with a word and the word that it is done, the last one is
-// there and its acknowledgement is lost. As above: rank 1 leaves behind the call, and rank 2 stays.
+// there and its acknowledgement is lost.
 TEST(Session, ALastWordWithoutAcknowledgementEndsACommunicatorByTheNameOfAPeerThatStaysAndNotOfOneThatHasLeft) {
-  expect_given_time(std::chrono::seconds(1), [](std::chrono::milliseconds limit) {
-    Options options = test_options();
-    options.death_s = std::chrono::duration<double>(limit).count();
-    options.heartbeat_ms = 100;
-    const auto begin = Clock::now();
-    const auto outcomes = run_thread_cluster(
-        {1, 1, 1}, options,
-        [](Session& session) {
-          toil(session, 1);
-          if (session.rank() == Rank{1}) return;
-          comes_true([&] { return session.control().aborted().has_value(); });
-          session.control().throw_if_aborted();
-        },
-        [](Rank rank, Options& own) {
-          if (rank == Rank{0}) own.fault = "deny:peer=1,nth=3;deny:peer=2,nth=3";
-        });
-    const std::string& error = outcomes[2].error;
-    const bool is_named = error.find("a request to rank 2 failed") != std::string::npos;
-    if (Clock::now() - begin < limit) return "a goodbye had no time to come: " + error;
-    return is_named && outcomes[1].error.empty() ? "" : outcomes[1].error + error;
-  });
+  expect_who_stays_is_named_alone("deny:peer=1,nth=3;deny:peer=2,nth=3", 1, "a request to rank 2 failed");
 }
 
 // All ranks but the one with the fault have left when it closes.

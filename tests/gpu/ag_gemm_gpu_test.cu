@@ -37,13 +37,8 @@ using Noted = std::map<std::tuple<int32_t, int32_t, int64_t, TraceLink>, int64_t
 
 Noted count_notes(const NotedWorks& found) {
   Noted noted;
-  bool is_in_order = true;
-  for (const NotedWork& n : found.works) {
-    ++noted[{n.note.role, n.note.source, n.note.work, n.note.link}];
-    is_in_order = is_in_order && n.note.t_wait_ns > 0 && n.note.t_wait_ns <= n.note.t_begin_ns &&
-                  n.note.t_begin_ns <= n.note.t_end_ns;
-  }
-  expect(is_in_order, "each note waits, begins and ends");
+  for (const NotedWork& n : found.works) ++noted[{n.note.role, n.note.source, n.note.work, n.note.link}];
+  expect_in_order(found);
   return noted;
 }
 

@@ -84,14 +84,9 @@ void test_trace() {
   data.wait();
   expect(data.count_wrong(1) == 0, "a traced call computes what others do");
   std::map<int32_t, std::map<int64_t, int>> noted;  // by role, then by work
-  bool is_in_order = true;
   const NotedWorks found = trace.noted();
-  for (const NotedWork& n : found.works) {
-    ++noted[n.note.role][n.note.work];
-    is_in_order = is_in_order && n.note.t_wait_ns > 0 && n.note.t_wait_ns <= n.note.t_begin_ns &&
-                  n.note.t_begin_ns <= n.note.t_end_ns;
-  }
-  expect(is_in_order, "each note waits, begins and ends");
+  for (const NotedWork& n : found.works) ++noted[n.note.role][n.note.work];
+  expect_in_order(found);
   expect(static_cast<int64_t>(noted[attention::kComputeRole].size()) == data.parameters(0).schedule.items(),
          "each item is noted");
   expect(found.dropped == 0, "and no note was lost");

@@ -24,6 +24,17 @@ inline double milliseconds(const std::chrono::steady_clock::time_point& begin) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
+// One call of all ranks, which are launched in another order each time.
+template <class Case>
+void run_call(Case& data, Epoch epoch) {
+  data.prepare(epoch);
+  for (int32_t i = 0; i < data.ranks(); ++i) {
+    const auto r = static_cast<int32_t>((static_cast<uint64_t>(i) + epoch) % static_cast<uint64_t>(data.ranks()));
+    data.launch(r, data.parameters(r));
+  }
+  data.wait();
+}
+
 // Fault records of a cluster, printed.
 inline int64_t count_records(const VirtualCluster& cluster) {
   int64_t records = 0;

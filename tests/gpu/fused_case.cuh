@@ -75,15 +75,7 @@ class FusedCase {
     kernel(r).copy_gathered(operands(r), cluster_.stream(r));
   }
 
-  // One call of all ranks, which are launched in another order each time.
-  void run(Epoch epoch) {
-    prepare(epoch);
-    for (int32_t i = 0; i < ranks(); ++i) {
-      const auto r = static_cast<int32_t>((static_cast<uint64_t>(i) + epoch) % static_cast<uint64_t>(ranks()));
-      launch(r, parameters(r));
-    }
-    wait();
-  }
+  void run(Epoch epoch) { run_call(*this, epoch); }
   // Nodes are joined from the first launch on.
   void wait() const {
     cluster_.wait();

@@ -61,14 +61,9 @@ void test_trace() {
   data.wait();
   expect(data.count_wrong(1) == 0, "a traced call computes what others do");
   std::map<int32_t, std::map<int64_t, int>> noted;  // by role, then by chunk
-  bool is_in_order = true;
   const NotedWorks found = trace.noted();
-  for (const NotedWork& n : found.works) {
-    ++noted[n.note.role][n.note.work];
-    is_in_order = is_in_order && n.note.t_wait_ns > 0 && n.note.t_wait_ns <= n.note.t_begin_ns &&
-                  n.note.t_begin_ns <= n.note.t_end_ns;
-  }
-  expect(is_in_order, "each note waits, begins and ends");
+  for (const NotedWork& n : found.works) ++noted[n.note.role][n.note.work];
+  expect_in_order(found);
   // 5 + 4 + 1 + 3 row blocks, 4 blocks of columns: 20 own chunks, 4 for the rail partner on the other node.
   expect(noted[gemm_rs::kComputeRole].size() == 52, "each chunk is made");
   expect(noted[gemm_rs::kReduceRole].size() == 4, "chunks of the rail are summed");

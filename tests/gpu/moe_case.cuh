@@ -70,15 +70,7 @@ class MoeCase {
     cluster_.use(r);
     kernel(r).launch(parameters, cluster_.stream(r));
   }
-  // One call of all ranks, which are launched in another order each time.
-  void run(Epoch epoch) {
-    prepare(epoch);
-    for (int32_t i = 0; i < ranks(); ++i) {
-      const auto r = static_cast<int32_t>((static_cast<uint64_t>(i) + epoch) % static_cast<uint64_t>(ranks()));
-      launch(r, parameters(r));
-    }
-    wait();
-  }
+  void run(Epoch epoch) { run_call(*this, epoch); }
   void wait() const {
     cluster_.wait();
     cluster_.stop_wire();

@@ -3,6 +3,7 @@
 
 #include "device/sync/noted_works.h"
 #include "device_buffer.cuh"
+#include "gpu_program.cuh"
 
 #include <cstdint>
 
@@ -27,5 +28,14 @@ class TraceBuffer {
   DeviceBuffer<TraceNote> notes_;
   DeviceBuffer<uint32_t> counts_;
 };
+
+inline void expect_in_order(const NotedWorks& found) {
+  bool is_in_order = true;
+  for (const NotedWork& n : found.works) {
+    is_in_order = is_in_order && n.note.t_wait_ns > 0 && n.note.t_wait_ns <= n.note.t_begin_ns &&
+                  n.note.t_begin_ns <= n.note.t_end_ns;
+  }
+  expect(is_in_order, "each note waits, begins and ends");
+}
 
 }  // namespace tilewire
