@@ -97,6 +97,19 @@ concept HasShape = requires(const Problem& problem) {
   { problem.shape() } -> std::same_as<Problem>;
 };
 
+// What a row of calls keeps (op_call.h: Kept).
+struct NothingKept {};
+
+template <class Op>
+struct KeptOf {
+  using Type = NothingKept;
+};
+template <class Op>
+requires requires { typename Op::Kept; }
+struct KeptOf<Op> {
+  using Type = typename Op::Kept;
+};
+
 template <class B>
 class CallCycle {
  public:
@@ -140,6 +153,16 @@ class CallCycle {
     typename Op::Operands operands;
     bool has_begun = false;
   };
+
+  // What the user takes for a call: one, or a row of them.
+  CallReport run_row(const Arguments& arguments, const typename B::Target& target, const Problem* fixed) {
+    if constexpr (requires { typename Op::Kept; }) {
+      const Session::CallRow row(session_);
+      return Op::run_row(arguments, kept_, [&](const Arguments& step) { return run_call(step, target, fixed); });
+    } else {
+      return run_call(arguments, target, fixed);
+    }
+  }
 
   // `fixed`: the problem of a handle, from which the arguments may not differ.
   CallReport run_call(const Arguments& arguments, const typename B::Target& target, const Problem* fixed) {
@@ -291,6 +314,7 @@ class CallCycle {
   int64_t prepared_bytes_ = 0;
   std::shared_ptr<Prepared<B>> last_;  // of the call before
   std::set<uint64_t> agreed_;          // hashes of texts that all ranks have agreed on; the op's name is in them
+  typename KeptOf<Op>::Type kept_;
 };
 
 }  // namespace tilewire

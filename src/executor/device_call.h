@@ -18,7 +18,10 @@
 //                                       Arguments&)
 //   CallReport report(const Problem&, const Plan&, const PlanContext&)      bytes
 //   void launch(const Kernel&, uint64_t agreed_hash, const Operands&, void* stream)
-// make_kernel and launch find the rank's GPU current.
+// and, where the host reads what some calls find out, which then wait for their kernels,
+//   bool is_read(const Operands&)                              whether this is such a call
+//   void read(const Kernel&, const Operands&)                  behind its kernel
+// make_kernel, launch and read find the rank's GPU current.
 #pragma once
 
 #include <memory>
@@ -91,10 +94,18 @@ class DeviceBackEnd {
       launch(prepared, operands, target.stream);
       session_.gpu()->after_launch(target.stream);
     });
+    if constexpr (requires { D::is_read(operands); }) {
+      if (D::is_read(operands)) read(*prepared.ready.kernel, operands);
+    }
     return prepared.ready.report;
   }
   void launch(const Prepared<DeviceBackEnd>& prepared, const Operands& operands, void* stream) const {
     session_.gpu()->with_context([&] { D::launch(*prepared.ready.kernel, prepared.agreed_hash, operands, stream); });
+  }
+  void read(const typename D::Kernel& kernel, const Operands& operands) const {
+    session_.wait_for_gpu();
+    session_.throw_if_given_up();
+    session_.gpu()->with_context([&] { D::read(kernel, operands); });
   }
   // A kernel that gives up makes results NaN itself.
   void spoil(const Operands&) const {}
@@ -120,7 +131,7 @@ class DeviceCalls : public CallCycle<DeviceBackEnd<D>> {
   CallReport run(const Arguments& arguments, void* stream, const Problem* fixed = nullptr) {
     GpuRank* gpu = this->session_.gpu();
     if (gpu != nullptr && gpu->is_capturing(stream)) return capture(arguments, stream, fixed);
-    return this->run_call(arguments, {stream}, fixed);
+    return this->run_row(arguments, {stream}, fixed);
   }
 
  private:

@@ -250,5 +250,67 @@ TEST_F(DeviceCall, KernelsDoNotPileUpButForThoseOfGraphs) {
   EXPECT_TRUE(live_kernels.empty());
 }
 
+// A row of two calls: the second one is as large as the first one's kernel has found.
+struct RowOp : toy::Op {
+  using Kept = std::vector<int64_t>;
+  template <class Run>
+  static CallReport run_row(const Arguments& arguments, Kept& found, const Run& run) {
+    found.clear();
+    Arguments step = arguments;
+    step.make_result = [&found](int64_t) { return MatrixView{&found, 1, 1, 1, 1, DataType::fp32}; };
+    run(step);
+    if (found.size() != 1) throw Error(ErrorKind::internal, {.what = "nothing was read behind the first call"});
+    step.make_result = nullptr;
+    step.size = found[0];
+    return run(step);
+  }
+};
+struct RowDeviceToy : DeviceToy {
+  using Op = RowOp;
+  static bool is_read(const toy::Operands& operands) { return operands.result.data != nullptr; }
+  static void read(const ToyKernel& kernel, const toy::Operands& operands) {
+    const auto epoch = static_cast<int64_t>(kernel.rank.state->epoch);
+    static_cast<RowOp::Kept*>(operands.result.data)->push_back(100 + epoch);
+  }
+};
+
+TEST_F(DeviceCall, WhatACallsKernelHasFoundIsReadBehindItForTheNextCallOfTheRow) {
+  expect_all_well(run_gpu_ranks(2, gpu_options(), [](Session& s) {
+    DeviceCalls<RowDeviceToy> calls(s);
+    for (int64_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(calls.run({.size = 4}, nullptr).network_bytes, 100 + 2 * i + 1) << "the last call's report";
+    }
+  }));
+  EXPECT_EQ(counts.launches, 8);
+}
+
+struct RemarkingToy : DeviceToy {
+  static Error text_of(const CallRemark& remark) {
+    return Error(ErrorKind::resource, {.what = "too much of " + std::to_string(remark.numbers[0])});
+  }
+  static KernelNames names() { return {.op = Op::kName, .remark = &text_of}; }
+  static void launch(const ToyKernel& kernel, uint64_t, const toy::Operands&, void*) {
+    ++counts.launches;
+    ++kernel.rank.state->epoch;
+    CallRemark& remark = *kernel.rank.remark;
+    if (kernel.size < 9 || remark.state != CallRemark::kNone) return;
+    remark = {.state = CallRemark::kComplete, .op = kernel.rank.op, .kind = 1, .numbers = {kernel.size}};
+  }
+};
+
+// No call may raise it: other ranks may be in that call, and would wait for this one.
+TEST_F(DeviceCall, ARemarkIsRaisedOnceByCheckAndByNoCallAndTheCommunicatorLivesOn) {
+  expect_all_well(run_gpu_ranks(2, gpu_options(), [](Session& s) {
+    DeviceCalls<RemarkingToy> calls(s);
+    for (const int64_t size : {9, 10, 4}) calls.run({.size = size}, nullptr);
+    const std::string error = error_of_call([&] { s.check(); });
+    EXPECT_NE(error.find("too much of 9"), std::string::npos) << error << "; the first one";
+    s.check();
+    calls.run({.size = 10}, nullptr);
+    EXPECT_NE(error_of_call([&] { s.check(); }).find("too much of 10"), std::string::npos);
+  }));
+  EXPECT_EQ(counts.launches, 8);
+}
+
 }  // namespace
 }  // namespace tilewire

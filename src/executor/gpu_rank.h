@@ -1,18 +1,20 @@
 // What a rank on a GPU has beside its arena, for all calls of its communicator: the GPU, the state from which kernels
 // take their epochs, the record in which they say what went wrong, and the order of the streams on which calls come.
 //
-// No CUDA header is needed to use this one. Thread-safety: fault(), is_idle() and has_given_up() from any thread, also beside
-// close() and behind it; everything else by one thread at a time.
+// No CUDA header is needed to use this one. Thread-safety: fault(), take_remark(), is_idle() and has_given_up() from any
+// thread, also beside close() and behind it; everything else by one thread at a time.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/ids.h"
 #include "base/unique_fd.h"
 #include "device/comm/device_rank.h"
+#include "device/sync/call_remark.h"
 #include "device/sync/noted_works.h"
 #include "device/sync/roll_call.h"
 #include "memory/arena.h"
@@ -62,6 +64,8 @@ class GpuRank {
   virtual NotedWorks take_notes() = 0;
   // Written by kernels at any time, see its `state`.
   virtual const FaultRecord& fault() const = 0;
+  // What a kernel has left to say, once.
+  virtual std::optional<CallRemark> take_remark() = 0;
   // Whether a kernel of this rank has given up, or was told to by one of its node. Copies from the GPU; false when closed.
   virtual bool has_given_up() const = 0;
 

@@ -48,6 +48,15 @@ const char* KernelFaults::role_name(int32_t op, int32_t role) const {
   return role >= 0 && static_cast<size_t>(role) < roles.size() ? roles[static_cast<size_t>(role)] : "kernel";
 }
 
+Error KernelFaults::error(const CallRemark& remark) const {
+  const std::lock_guard lock(mutex_);
+  const auto op = static_cast<size_t>(remark.op);
+  if (remark.op >= 0 && op < ops_.size() && ops_[op].remark != nullptr) return ops_[op].remark(remark);
+  return Error(ErrorKind::internal, {.what = "a kernel has left a remark that its operation does not know",
+                                     .where = fmt::format("rank {}", rank_.value),
+                                     .values = fmt::format("operation {}, kind {}", remark.op, remark.kind)});
+}
+
 void KernelFaults::add_text(uint64_t agreed_hash, CallTextRef text) {
   const std::lock_guard lock(mutex_);
   if (texts_.size() >= kMostTexts) texts_.clear();

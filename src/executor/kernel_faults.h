@@ -15,6 +15,7 @@
 
 #include "base/call_text.h"
 #include "base/ids.h"
+#include "device/sync/call_remark.h"
 #include "device/sync/fault_record.h"
 #include "schedule/arena_layout.h"
 
@@ -23,9 +24,10 @@ namespace tilewire {
 // Of the kernels of one op; all of static storage.
 struct KernelNames {
   const char* op = "a kernel";
-  const char* mismatch_advice = "";           // of calls whose text is not known any more
-  std::span<const char* const> roles{};       // by the number that a record has
-  const char* const* family_names = nullptr;  // kWordFamilies of them
+  const char* mismatch_advice = "";              // of calls whose text is not known any more
+  std::span<const char* const> roles{};          // by the number that a record has
+  const char* const* family_names = nullptr;     // kWordFamilies of them
+  Error (*remark)(const CallRemark&) = nullptr;  // what a remark of the op's kernel says; null: they make none
 };
 
 // Thread-safety: all from any thread.
@@ -44,6 +46,8 @@ class KernelFaults {
 
   // The error that all ranks get: what failed, where, which word, what was expected and seen.
   Error error(const FaultRecord& record, const FlagLayout& flags) const;
+  // What the caller of this rank gets for a remark.
+  Error error(const CallRemark& remark) const;
 
  private:
   CallText text_of(uint64_t agreed_hash, const KernelNames& names) const;

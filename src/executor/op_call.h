@@ -103,18 +103,6 @@ class HostBackEnd {
   Session& session_;
 };
 
-struct NothingKept {};
-
-template <class Op>
-struct KeptOf {
-  using Type = NothingKept;
-};
-template <class Op>
-requires requires { typename Op::Kept; }
-struct KeptOf<Op> {
-  using Type = typename Op::Kept;
-};
-
 template <OpDescription Op>
 class OpCalls : public CallCycle<HostBackEnd<Op>> {
  public:
@@ -124,16 +112,8 @@ class OpCalls : public CallCycle<HostBackEnd<Op>> {
   // architecture page says. Once the op has asked for the results, they are NaN after every error but this rank's own
   // refusal, which leaves them untouched. `fixed`: the problem of a handle, from which the arguments may not differ.
   CallReport run(const typename Op::Arguments& arguments, const typename Op::Problem* fixed = nullptr) {
-    if constexpr (requires { typename Op::Kept; }) {
-      const Session::CallRow row(this->session_);
-      return Op::run_row(arguments, kept_, [&](const auto& step) { return this->run_call(step, {}, fixed); });
-    } else {
-      return this->run_call(arguments, {}, fixed);
-    }
+    return this->run_row(arguments, {}, fixed);
   }
-
- private:
-  typename KeptOf<Op>::Type kept_;
 };
 
 // A list of ops (ops/op_list.h), and the objects that a communicator has of them, one each.

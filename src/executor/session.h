@@ -136,6 +136,8 @@ class Session {
   // Until no call is in flight, or the deadline has passed.
   void wait_for_calls() const;
   // throw_if_dead(), and what a kernel has left for without having been told of it yet: then it waits for the verdict.
+  void throw_if_given_up() const;
+  // That, and once what a kernel of this rank has remarked. No call throws this: other ranks may be in that call.
   void check() const;
   // Throws the abort, or Error(closed) after close().
   void throw_if_dead() const;

@@ -141,6 +141,12 @@ bool Session::has_kernel_given_up() const {
 }
 
 void Session::check() const {
+  throw_if_given_up();
+  if (!gpu_) return;
+  if (const auto remark = gpu_->take_remark()) throw kernel_faults_->error(*remark);
+}
+
+void Session::throw_if_given_up() const {
   if (gpu_ && !is_dead() && has_kernel_given_up()) {
     await_verdict();
     throw_if_dead();

@@ -1,6 +1,7 @@
 // What a rank on a GPU has for all the calls of its communicator, whatever the op: memory that kernels and host share.
 #pragma once
 
+#include "device/sync/call_remark.h"
 #include "device/sync/fault_record.h"
 #include "device/sync/trace_note.h"
 #include "schedule/call_roles.h"
@@ -28,6 +29,7 @@ struct DeviceRank {
   std::vector<std::byte*> arenas;  // by rank; null for ranks of other nodes. The own one zeroed before the first call
   DeviceRankState* state = nullptr;
   FaultRecord* fault = nullptr;           // pinned host memory
+  CallRemark* remark = nullptr;           // likewise; null: nobody asks
   int32_t op = 0;                         // of the kernel, in that record
   uint64_t timeout_ns = 600'000'000'000;  // of each wait
   // Pinned host memory laid out as ControlPage: the host's abort word and sent(e). Null: nobody aborts from the host,
