@@ -1,7 +1,7 @@
 // GPU ranks as processes of their own on one GPU: sessions, arenas that they map from one another, and calls of the fused
 // kernel, as a program of a user makes them. The ranks share the GPU's SMs under a private MPS daemon; where they are of
 // several nodes, a wire process joins those. Here is what starts them; rank_scenarios.h has what they do.
-//   gpu_ranks_test [PART OF A SCENARIO'S NAME [CALLS OF A MIX]]
+//   gpu_ranks_test [--gpus] [PART OF A SCENARIO'S NAME [CALLS OF A MIX]]    --gpus deals the ranks out to all GPUs
 //   tilewire run --virtual 2x2 gpu_ranks_test rank "ag_gemm, nodes 2x2, lives"
 // Without an MPS daemon only one rank alone can be tested. One whose folder is set in the environment is used as it is,
 // and then nobody is killed.
@@ -52,10 +52,12 @@ std::string text_of(const std::vector<int32_t>& nodes) {
 // 32 connections each the fourth client is refused as if memory had run out.
 constexpr const char* kConnections = "CUDA_DEVICE_MAX_CONNECTIONS=8";
 
-std::vector<std::string> variables_of(const Scenario& scenario) {
+// Of ranks that are dealt out to this many GPUs, as the library deals them.
+std::vector<std::string> variables_of(const Scenario& scenario, int32_t gpus) {
   const int32_t ranks = scenario.ranks(), wire_sms = scenario.has_wire() ? wire_ctas(ranks) : 0;
-  return {"TILEWIRE_DEVICE=cuda", "TILEWIRE_CUDA_DEVICE=0",
-          "TILEWIRE_SMS=" + std::to_string((sm_count() - wire_sms) / ranks / 2 * 2),
+  const int32_t on_one = (ranks + gpus - 1) / gpus;
+  return {"TILEWIRE_DEVICE=cuda", "TILEWIRE_CUDA_DEVICE=" + std::to_string(gpus > 1 ? -1 : 0),
+          "TILEWIRE_SMS=" + std::to_string((sm_count() - wire_sms) / on_one / 2 * 2),
           "TILEWIRE_LAYOUT=" + text_of(scenario.nodes), "TILEWIRE_ARENA_INITIAL_BYTES=2MiB",
           // A rank's share of a card of 400 Gbit/s.
           "TILEWIRE_EMULATED_BANDWIDTH_GBPS=" + std::to_string(400 / ranks),
@@ -98,13 +100,13 @@ class Crowd {
   std::optional<SpawnedProgram> program_;
 };
 
-void run_scenario(const Scenario& scenario, std::vector<std::string> variables) {
+void run_scenario(const Scenario& scenario, int32_t gpus, std::vector<std::string> variables) {
   std::printf("%s, %d ranks\n", scenario.name.c_str(), scenario.ranks());
   std::fflush(stdout);
   const auto begin = Clock::now();
   std::vector<std::string> words{"/proc/self/exe", "rank", scenario.name};
   for (size_t life = 0; life < scenario.lives.size(); ++life) words.push_back(free_port());
-  for (const std::string& v : variables_of(scenario)) variables.push_back(v);
+  for (const std::string& v : variables_of(scenario, gpus)) variables.push_back(v);
   std::optional<WireProcess> wire;
   if (scenario.has_wire()) {
     wire.emplace(wire_program(), variables);
@@ -137,7 +139,7 @@ void run_scenario(const Scenario& scenario, std::vector<std::string> variables) 
   std::fflush(stdout);
 }
 
-int run_all(const std::string& part) {
+int run_all(const std::string& part, int32_t gpus) {
   const bool has_own_mps = std::getenv("CUDA_MPS_PIPE_DIRECTORY") != nullptr;
   const std::string control = has_own_mps ? "" : find_mps_control();
   std::printf("MPS: %s\n", has_own_mps ? "that of the environment" : control.empty() ? "none" : control.c_str());
@@ -148,11 +150,12 @@ int run_all(const std::string& part) {
     if (scenario.kills() && has_own_mps) continue;
     if (scenario.ranks() > 1 && scenario.has_mps && !has_own_mps && control.empty()) continue;
     if (!scenario.has_mps && has_own_mps) continue;
+    if (gpus > 1 && (scenario.is_crowded || !scenario.has_mps)) continue;  // about ranks that share a GPU
     if (scenario.kills() || !scenario.has_mps)
       daemon.reset();  // what a kill does to a daemon's other clients stays with this one
     if (!daemon && scenario.has_mps && !control.empty()) daemon = std::make_unique<MpsDaemon>(control);
     ++run;
-    run_scenario(scenario, daemon ? daemon->environment() : std::vector<std::string>());
+    run_scenario(scenario, gpus, daemon ? daemon->environment() : std::vector<std::string>());
   }
   if (run == 0) {
     std::printf("no scenario was run\n");
@@ -165,8 +168,13 @@ int run_all(const std::string& part) {
 }  // namespace tilewire
 
 int main(int count, char** words) {
-  const std::vector<std::string> args(words + 1, words + count);
+  std::vector<std::string> args(words + 1, words + count);
   return tilewire::run_gpu_program([&] {
+    int gpus = 1;
+    if (!args.empty() && args[0] == "--gpus") {
+      tilewire::check_cuda(cudaGetDeviceCount(&gpus), "counting GPUs");
+      args.erase(args.begin());
+    }
     if (!args.empty() && args[0] == "hold") return tilewire::hold_sms();
     if (args.size() >= 2 && args[0] == "rank") {
       for (const tilewire::Scenario& scenario : tilewire::scenarios()) {
@@ -175,6 +183,6 @@ int main(int count, char** words) {
       return 2;
     }
     if (args.size() >= 2) setenv(tilewire::kMixedCalls, args[1].c_str(), 1);  // ranks get it, too
-    return tilewire::run_all(args.empty() ? "" : args[0]);
+    return tilewire::run_all(args.empty() ? "" : args[0], gpus);
   });
 }

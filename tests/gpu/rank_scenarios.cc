@@ -54,6 +54,14 @@ void expect_flat(const std::vector<size_t>& used_mib) {
   expect(*std::max_element(early, used_mib.end()) <= *early, "lives leave no memory of the GPU in use");
 }
 
+// That of this rank: all ranks are on one host.
+void choose_gpu(const Options& options) {
+  int gpus = 0;
+  check_cuda(cudaGetDeviceCount(&gpus), "counting GPUs");
+  const int64_t chosen = options.cuda_device >= 0 ? options.cuda_device : options.rank % gpus;
+  check_cuda(cudaSetDevice(static_cast<int>(chosen)), "choosing the GPU");
+}
+
 // Those of the operation that has most of them, with all that is about sessions rather than an operation.
 std::vector<Scenario> scenarios_of_sessions() {
   using Ag = RankTests<AgGemmRankOp>;
@@ -150,7 +158,7 @@ int hold_sms() {
 
 int run_rank(const Scenario& scenario, const std::vector<std::string>& ports) {
   alarm(rank_limit_s());
-  check_cuda(cudaSetDevice(0), "choosing the GPU");
+  choose_gpu(Options::from_environment());
   std::vector<size_t> used_mib;
   for (size_t life = 0; life < scenario.lives.size(); ++life) {
     Options options = Options::from_environment();
