@@ -60,8 +60,21 @@ struct MoeDispatchArguments {
 };
 
 // Rows of y lie by own expert, then by rank, token and k, whatever the plan; they have the same bits by any plan. Throws
-// Error as all_gather_matmul() does, and leaves y NaN where that does. CPU ranks only: GPU ranks refuse it by name.
+// Error as all_gather_matmul() does, and leaves y NaN where that does.
 TILEWIRE_API CallReport moe_dispatch_matmul(Communicator& comm, const MoeDispatchArguments& arguments);
+
+// On GPU ranks, into `stream`, as all_gather_matmul() there. With max_tokens a call is one launch that waits for nobody, and
+// may be captured; how many rows came stands in `offsets` alone. Without it the host waits for the counts of all ranks, and
+// so for what is in the stream before the call.
+//
+// The kernel alone knows how tokens are routed: the report has no bytes, and what it finds wrong is thrown by check() or
+// synchronize() of the communicator, once, and by no call. Such are more rows than max_tokens (on all ranks), and numbers
+// in topk_ids that name no expert (on their rank), which count as -1.
+//
+// What a kernel takes: results of x's dtype, x and y with contiguous columns, w1 at equal distances, all as [H, I] or all as
+// [I, H]; addresses, pitches and those distances are multiples of 16 bytes. Anything else throws Error(invalid_argument)
+// with its name.
+TILEWIRE_API CallReport moe_dispatch_matmul(Communicator& comm, const MoeDispatchArguments& arguments, void* stream);
 
 struct MoeDispatchShape {
   std::vector<int32_t> experts;  // the rank of each
@@ -86,6 +99,8 @@ class TILEWIRE_API MoeDispatchGemm : public OpHandle<MoeDispatchShape> {
   // `arguments` must have the shapes of the handle, but for the number of tokens; experts, limits, dtype of the result
   // and plan are the handle's. The communicator must still live.
   CallReport operator()(const MoeDispatchArguments& arguments) const;
+  // On GPU ranks, into a cudaStream_t.
+  CallReport operator()(const MoeDispatchArguments& arguments, void* stream) const;
 };
 
 // Throws Error(invalid_argument) naming the number that cannot be, Error(resource) when no plan fits the arena.

@@ -18,7 +18,8 @@ struct MoeDispatch {
 
   static constexpr const char* kName = "moe_dispatch_matmul";
   static constexpr const char* kHandle = "MoeDispatchGemm";
-  static constexpr auto* kCall = &moe_dispatch_matmul;
+  static constexpr CallReport (*kCall)(Communicator&, const Arguments&) = &moe_dispatch_matmul;
+  static constexpr CallReport (*kCallOn)(Communicator&, const Arguments&, void*) = &moe_dispatch_matmul;
   static constexpr auto* kPlan = &plan_moe_dispatch_matmul;
 
   static MoeDispatchResults to_results(const PythonResults& results) {

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from tilewire import _core, arrays
 from tilewire.argument_checks import INT32_MOST, count, counts, is_single
 from tilewire.communicator import Communicator, calling
-from tilewire.errors import ResourceError
-from tilewire.op_calls import Call, Handle, refused, runner
-from tilewire.operand_memory import Memory, host_memory
+from tilewire.op_calls import Call, Handle, runner
+from tilewire.operand_memory import Memory
 from tilewire.operands import dtypes_of
 from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text, shared_rows
 
@@ -81,18 +78,23 @@ def moe_dispatch_matmul(
     out_dtype: Any = None,
     stream: Any = None,
 ) -> Dispatched:
-    """Each token's row to the experts that it is routed to, wherever they are, times their weights, with the way of the
-    rows hidden under the products. Collective; blocks. CPU ranks only.
+    """Each token's row to the experts that it is routed to, wherever they are, times their weights, with the way of
+    the rows hidden under the products. Collective. On CPU ranks it blocks; on GPU ranks it returns when it is in the
+    stream, as `all_gather_matmul` does, if max_tokens is given, and else when all ranks' rows have been counted.
 
     x: [T_r, H], this rank's tokens; T_r is its own and may be 0. bf16 or fp16 in host memory, any strides: a numpy
-        array (bf16 by ml_dtypes), a torch tensor, or anything with `__dlpack__`.
+        array (bf16 by ml_dtypes), a torch tensor, or anything with `__dlpack__`. On GPU ranks all arrays are there, and
+        what a kernel cannot follow is copied in each call, with a warning.
     topk_ids: [T_r, k] int32 or int64, any strides: of each token the numbers of its experts among those of all ranks.
-        -1 is no expert; the same expert twice gives two rows.
+        -1 is no expert; the same expert twice gives two rows. On GPU ranks a number of no expert counts as -1, and is
+        an `InvalidArgument` of this rank's next `comm.check()` or `comm.synchronize()`.
     w1: [own experts, H, I] of x's dtype, any strides: the weights of the experts that lie on this rank, by their
         numbers. [0, H, I] where there are none.
     max_tokens: rows that a rank may get, the same on all ranks: y has so many rows, and zeros behind the last one that
         came. More for any rank are a `ResourceError` with both numbers on all ranks: nothing has moved, y is NaN, and
-        the communicator can be used. None: a call of its own counts the rows first, and y is as large as it has to be.
+        the communicator can be used. On GPU ranks `comm.check()` or `comm.synchronize()` raises it, once, and no call;
+        the call is one launch, and in a graph it has to be given. None: a call of its own counts the rows first, and y
+        is as large as it has to be.
     max_source_tokens: tokens that a rank may bring, the same on all ranks; max_tokens unless given. Only with it. What
         goes to other nodes has memory for so many.
     experts: the rank of each expert, the same list on all ranks. None: every rank has as many as this one, in the
@@ -102,26 +104,27 @@ def moe_dispatch_matmul(
         input.
     plan: a `Plan`, a dict or JSON text with the keys that `plan_moe_dispatch_matmul` describes; None lets the planner
         choose. block_tokens, window, chunk_tokens, pieces and local_first must be equal on all ranks.
-    out_dtype: dtype of the result; None takes out's or else x's.
-    stream: of GPU ranks, which there are none for yet; must be None.
+    out_dtype: dtype of the result; None takes out's or else x's, which it is on GPU ranks.
+    stream: of GPU ranks, as for `all_gather_matmul`.
 
     Gives `Dispatched(y, offsets, handle)`: rows by expert, then by rank, token and slot, the same bits by any plan. y
-    is a torch tensor when x is one, else a numpy array; a given `out` is given back. Accumulates in fp32.
+    is a torch tensor when x is one, else a numpy array; offsets and origins are numpy arrays. On GPU ranks all three
+    are arrays of x's library. A given `out` is given back. Accumulates in fp32. There `comm.last_call` has no bytes:
+    the kernel alone knows what it moves.
 
     Raises what `all_gather_matmul` raises, and leaves `out` NaN where that does.
     """
     with calling(_OP, comm) as comm:
-        run = refused(_core.MoeDispatchGemmArguments())
-        if comm._gpu_rank is None:
-            operands = _Operands(host_memory(stream), x, topk_ids, w1, out=out, out_dtype=out_dtype)
-            call = _Call(operands)
-            arguments = call.arguments
-            arguments.max_tokens = None if max_tokens is None else count("max_tokens", max_tokens)
-            if max_source_tokens is not None:
-                arguments.max_source_tokens = count("max_source_tokens", max_source_tokens)
-            arguments.experts = [] if experts is None else counts("experts", experts, most=INT32_MOST)
-            arguments.plan_json = plan_text(plan)
-            run = runner(comm, call)
+        operands = _Operands(comm._memory(x, stream), x, topk_ids, w1, out=out, out_dtype=out_dtype)
+        call = _Call(operands)
+        arguments = call.arguments
+        arguments.max_tokens = most = None if max_tokens is None else count("max_tokens", max_tokens)
+        if max_source_tokens is not None:
+            arguments.max_source_tokens = count("max_source_tokens", max_source_tokens)
+        arguments.experts = placed = [] if experts is None else counts("experts", experts, most=INT32_MOST)
+        arguments.plan_json = plan_text(plan)
+        call.settle(_OP, (most, arguments.max_source_tokens, tuple(placed), arguments.plan_json), most)
+        run = runner(comm, call)
     result: Dispatched = run(partial(_core.moe_dispatch_matmul, comm._core))
     return result
 
@@ -162,9 +165,10 @@ class MoeDispatchMatmul(Handle[_core.MoeDispatchGemmShape]):
         """One call with the handle's shapes; the arguments and the result as for the operation's function."""
 
         def make() -> Any:
-            dtype = self._shape.out_dtype
-            operands = _Operands(host_memory(stream), x, topk_ids, w1, out=out, out_dtype=dtype)
-            return runner(self._comm, _Call(operands))
+            memory, dtype = self._comm._memory(x, stream), self._shape.out_dtype
+            call = _Call(_Operands(memory, x, topk_ids, w1, out=out, out_dtype=dtype))
+            call.settle(_OP, self._token, self._shape.max_tokens)
+            return runner(self._comm, call)
 
         result: Dispatched = self._run(make)
         return result
@@ -247,46 +251,48 @@ class _Operands:
     def __init__(self, memory: Memory, x: Any, topk_ids: Any, w1: Any, *, out: Any, out_dtype: Any) -> None:
         self.memory = memory
         self._example = x
-        self.x = arrays.as_input(x, "x")
-        self.ids = arrays.as_whole_numbers(topk_ids, "topk_ids")
-        self.w1 = arrays.as_input(w1, "w1", ndim=3)
+        self.x = memory.rows(x, "x")
+        self.ids = memory.whole_numbers(topk_ids, "topk_ids")
+        self.w1 = memory.slots(w1, "w1")
         self._out = out
-        self._out_view = None if out is None else arrays.as_output(out, "out")
+        self._out_view = None if out is None else memory.outputs([out], ["out"])[0]
         self.out_dtype = self._choose_out_dtype(out_dtype)
-        self.origins = np.empty((0, 3), np.int32)
-        self.offsets = np.zeros(len(self.w1) + 1, np.int64)
+        self._origins: Any = None
+        self._offsets: Any = None
 
     def fill(self, arguments: _core.MoeDispatchGemmArguments) -> None:
-        item = self.ids.itemsize
-        arguments.x = arrays.matrix(self.x)
-        strides = (self.ids.strides[0] // item, self.ids.strides[1] // item)
-        arguments.use_ids(arrays.address(self.ids), self.ids.shape, strides, item == 8)
-        arguments.w1 = [arrays.matrix(one) for one in self.w1]
+        memory, (tokens, k) = self.memory, self.ids.shape
+        arguments.x = memory.matrix(self.x)
+        token_stride, slot_stride = memory.strides(self.ids)
+        is_64_bit = memory.item_bytes(self.ids) == 8
+        arguments.use_ids(memory.address(self.ids), (tokens, k), (token_stride, slot_stride), is_64_bit)
+        arguments.w1 = memory.matrices(self.w1)
         arguments.cols = self.w1.shape[2]
         arguments.out_dtype = self.out_dtype
 
     def key(self) -> Hashable:
-        return self.x.shape, self.x.dtype, self.ids.shape, self.w1.shape, self.out_dtype
+        """How many tokens there are the core does not tell calls by."""
+        memory = self.memory
+        weights = tuple(self.w1.shape), memory.strides(self.w1)
+        return self.x.shape[1], memory.dtype_of(self.x), self.ids.shape[1], weights, self.out_dtype
 
     def make_results(self, rows: int) -> tuple[_core.Matrix, int, int]:
         """Memory for the results: what was given as `out`, or new."""
+        memory, (own, _, cols) = self.memory, self.w1.shape
         if self._out_view is None:
-            dtype = arrays.numpy_dtype(self.out_dtype, "out_dtype")
-            self._out = arrays.new_like(self._example, (rows, self.w1.shape[2]), dtype, "the result")
-            self._out_view = arrays.as_output(self._out, "the result")
-        try:
-            self.origins = np.empty((rows, 3), np.int32)
-        except (MemoryError, ValueError) as error:
-            raise ResourceError("the origins of rows do not fit into memory", values=f"{rows} rows") from error
-        return arrays.matrix(self._out_view), arrays.address(self.origins), arrays.address(self.offsets)
+            self._out = memory.new_like(self._example, (rows, cols), self.out_dtype, "the result")
+            self._out_view = memory.view_result(self._out, "the result")
+        self._origins, origins = memory.new_numbers(self._example, (rows, 3), "int32", "the origins of rows")
+        self._offsets, offsets = memory.new_numbers(self._example, (own + 1,), "int64", "the offsets of experts")
+        return memory.matrix(self._out_view), origins, offsets
 
     def result(self) -> Dispatched:
-        return Dispatched(self._out, self.offsets, DispatchHandle(self.origins))
+        return Dispatched(self._out, self._offsets, DispatchHandle(self._origins))
 
     def _choose_out_dtype(self, out_dtype: Any) -> str:
         if out_dtype is not None:
             return arrays.dtype_name(arrays.numpy_dtype(out_dtype, "out_dtype"))
-        return arrays.dtype_name(self.x.dtype if self._out_view is None else self._out_view.dtype)
+        return self.memory.dtype_of(self.x if self._out_view is None else self._out_view)
 
 
 class _Call(Call[_core.MoeDispatchGemmArguments, _Operands]):

@@ -23,7 +23,6 @@ class MoeDispatchCase:
     """One or several calls, with other tokens and another routing each."""
 
     op: ClassVar[str] = "moe_dispatch_matmul"
-    on_gpu: ClassVar[bool] = False
     name: str
     tokens: list[int]  # of each rank
     experts: list[int]  # the rank of each
@@ -42,6 +41,10 @@ class MoeDispatchCase:
     def shape(self) -> str:
         dtype = dtype_name(np.dtype(self.dtype))
         return f"{of_each_rank(self.tokens)} to {self.top_k} of {len(self.experts)} x {self.h} x {self.i} {dtype}"
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.out_dtype is None
 
     def prepare(self, rank: int, seed: int) -> MoeDispatchCaseCall:
         """One rank's inputs of one call."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
+
 from tilewire import arrays
-from tilewire.errors import InvalidArgument
+from tilewire.errors import InvalidArgument, ResourceError
 
 if TYPE_CHECKING:
     from tilewire import _core
@@ -31,6 +33,18 @@ class Memory(Protocol):
         """A view of an array that an operation reads besides, of any dtype and strides."""
         ...
 
+    def rows(self, x: Any, name: str) -> Any:
+        """A view of [rows, columns], for reading."""
+        ...
+
+    def slots(self, x: Any, name: str) -> Any:
+        """A view of [slots, rows, columns], for reading: weights behind each other."""
+        ...
+
+    def whole_numbers(self, x: Any, name: str) -> Any:
+        """A view of a matrix of int32 or int64, for reading."""
+        ...
+
     def outputs(self, out: Sequence[Any], names: Sequence[str]) -> list[Any]:
         """Views of what the caller gave for results."""
         ...
@@ -43,8 +57,22 @@ class Memory(Protocol):
         """A view of what `new_like` gave."""
         ...
 
+    def new_numbers(self, example: Any, shape: tuple[int, ...], dtype: str, name: str) -> tuple[Any, int]:
+        """Memory for int32 or int64 that a call gives, in C order, and its address. Of numpy for CPU ranks, of the
+        library of `example` on a GPU. Raises `ResourceError`."""
+        ...
+
     def dtype_of(self, view: Any) -> str: ...
+    def item_bytes(self, view: Any) -> int: ...
     def address(self, view: Any) -> int: ...
+    def strides(self, view: Any) -> tuple[int, ...]:
+        """In elements."""
+        ...
+
+    def matrices(self, view: Any) -> list[_core.Matrix]:
+        """Those of `slots`, one behind the other."""
+        ...
+
     def matrix(self, view: Any) -> _core.Matrix:
         """What the compiled core takes. The view must live as long as it is used."""
         ...
@@ -72,6 +100,15 @@ class HostMemory:
     def extra(self, x: Any, name: str, ndim: int = 2) -> Any:
         return arrays.as_input(x, name, ndim)
 
+    def rows(self, x: Any, name: str) -> Any:
+        return arrays.as_input(x, name)
+
+    def slots(self, x: Any, name: str) -> Any:
+        return arrays.as_input(x, name, 3)
+
+    def whole_numbers(self, x: Any, name: str) -> Any:
+        return arrays.as_whole_numbers(x, name)
+
     def outputs(self, out: Sequence[Any], names: Sequence[str]) -> list[Any]:
         return [arrays.as_output(one, name) for one, name in zip(out, names, strict=True)]
 
@@ -80,6 +117,22 @@ class HostMemory:
 
     def view_result(self, x: Any, name: str, ndim: int = 2) -> Any:
         return arrays.as_output(x, name, ndim)
+
+    def new_numbers(self, example: Any, shape: tuple[int, ...], dtype: str, name: str) -> tuple[Any, int]:
+        try:
+            made = np.empty(shape, dtype)
+        except (MemoryError, ValueError) as error:
+            raise ResourceError(f"{name} do not fit into memory", values=f"{list(shape)} of {dtype}") from error
+        return made, arrays.address(made)
+
+    def item_bytes(self, view: Any) -> int:
+        return int(view.itemsize)
+
+    def strides(self, view: Any) -> tuple[int, ...]:
+        return tuple(stride // view.itemsize for stride in view.strides)
+
+    def matrices(self, view: Any) -> list[_core.Matrix]:
+        return [arrays.matrix(one) for one in view]
 
     def dtype_of(self, view: Any) -> str:
         return arrays.dtype_name(view.dtype)

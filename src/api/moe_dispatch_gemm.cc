@@ -1,6 +1,8 @@
 #include <tilewire/moe_dispatch_gemm.h>
 
 #include "api/op_front.h"
+#include "ops/moe_dispatch/device_op.h"
+#include "ops/moe_dispatch/device_plan.h"
 #include "ops/moe_dispatch/moe_dispatch.h"
 #include "ops/moe_dispatch/model.h"
 
@@ -9,6 +11,8 @@ namespace {
 
 struct MoeDispatchFront {
   using Op = moe_dispatch::Op;
+  using DeviceOp = moe_dispatch::DeviceOp;
+  using GpuPlan = moe_dispatch::FusedPlan;
   using Arguments = MoeDispatchArguments;
   using Shape = MoeDispatchShape;
 
@@ -64,11 +68,19 @@ CallReport moe_dispatch_matmul(Communicator& comm, const MoeDispatchArguments& a
   return run_op<MoeDispatchFront>(comm, arguments);
 }
 
+CallReport moe_dispatch_matmul(Communicator& comm, const MoeDispatchArguments& arguments, void* stream) {
+  return run_device_op<MoeDispatchFront>(comm, arguments, stream);
+}
+
 MoeDispatchGemm::MoeDispatchGemm(Communicator& comm, const Shape& shape)
     : OpHandle(comm, without_tokens(shape), agree_op<MoeDispatchFront>(comm, without_tokens(shape))) {}
 
 CallReport MoeDispatchGemm::operator()(const MoeDispatchArguments& arguments) const {
   return run_handle<MoeDispatchFront>(*this, arguments);
+}
+
+CallReport MoeDispatchGemm::operator()(const MoeDispatchArguments& arguments, void* stream) const {
+  return run_device_handle<MoeDispatchFront>(*this, arguments, stream);
 }
 
 PlanAnswer plan_moe_dispatch_matmul(const MoeDispatchGemm::Query& query) { return plan_op<MoeDispatchFront>(query); }

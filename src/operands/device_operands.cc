@@ -56,14 +56,18 @@ void check_stored(const std::string& name, const DeviceMatrix& m) {
   if (m.rows > 0 && m.cols > 0) check_copyable(name.c_str(), m);
 }
 
-void check_device_operands(const char* op, const MatrixView& a, const std::vector<MatrixView>& b) {
-  if (!a.has_contiguous_rows()) {
-    refuse_argument(op, "a has columns that a kernel cannot follow",
-                    fmt::format("a stride of {} elements between columns", a.col_stride), "1",
+void check_device_rows(const char* op, const std::string& name, const MatrixView& m) {
+  if (!m.has_contiguous_rows()) {
+    refuse_argument(op, name + " has columns that a kernel cannot follow",
+                    fmt::format("a stride of {} elements between columns", m.col_stride), "1",
                     "copy it into contiguous memory");
   }
+  check_stored(name, rows_of(m));
+}
+
+void check_device_operands(const char* op, const MatrixView& a, const std::vector<MatrixView>& b) {
+  check_device_rows(op, "a", a);
   if (b.empty()) refuse_argument(op, "there is no weight", "b is empty", "at least one");
-  check_stored("a", rows_of(a));
   are_n_major(op, b);
   for (size_t w = 0; w < b.size(); ++w) {
     const std::string name = argument_name("b", w, b.size());

@@ -23,6 +23,8 @@ bool are_n_major(const char* op, const std::vector<MatrixView>& b);
 
 // That the copy engine can follow it, where it has elements.
 void check_stored(const std::string& name, const DeviceMatrix& m);
+// That its rows are contiguous, too.
+void check_device_rows(const char* op, const std::string& name, const MatrixView& m);
 // The rows of a, and the weights: what kernels ask of them.
 void check_device_operands(const char* op, const MatrixView& a, const std::vector<MatrixView>& b);
 

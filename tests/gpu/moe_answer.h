@@ -55,6 +55,24 @@ class MoeAnswer {
     return own;
   }
 
+  // A weight as it is stored, and those of a rank behind each other, with poison beside the elements.
+  int64_t w_rows() const { return size_.is_b_n_major ? size_.h : size_.cols; }
+  int64_t w_cols() const { return size_.is_b_n_major ? size_.cols : size_.h; }
+  int64_t w_pitch() const { return padded(w_cols()) + 8; }
+  std::vector<uint16_t> stored_weights(int32_t r) const {
+    const std::vector<int32_t> own = own_experts(r);
+    std::vector<uint16_t> w(own.size() * static_cast<size_t>(w_rows() * w_pitch()), kPoisonBits);
+    for (size_t e = 0; e < own.size(); ++e) {
+      uint16_t* first = w.data() + static_cast<int64_t>(e) * w_rows() * w_pitch();
+      for (int64_t i = 0; i < size_.h; ++i) {
+        for (int64_t c = 0; c < size_.cols; ++c) {
+          first[size_.is_b_n_major ? i * w_pitch() + c : c * w_pitch() + i] = this->w(own[e], i, c);
+        }
+      }
+    }
+    return w;
+  }
+
   // New tokens; and routes as the size says, or as a kernel writes them.
   void draw(int64_t salt, uint64_t seed) {
     set(salt, moe_dispatch::draw_all_routes(size_.skew, size_.tokens, size_.top_k, experts(), seed));

@@ -136,20 +136,18 @@ class MoeCase {
     DeviceBuffer<int64_t> offsets;
   };
 
-  static moe_dispatch::PlanChoice choice_of(const MoeSize& size) {
-    moe_dispatch::PlanChoice choice{.block_tokens = size.block_tokens,
-                                    .window = size.window,
-                                    .chunk_tokens = size.chunk_tokens,
-                                    .pieces = size.pieces,
-                                    .local_first = size.local_first,
-                                    .is_fused = size.is_fused,
-                                    .tile_rows = moe_dispatch::kFusedForms[0].work_rows(),
-                                    .tile_cols = moe_dispatch::kFusedForms[0].work_cols(),
-                                    .raster_rows = 2,
-                                    .workers = size.ctas,
-                                    .cursors = {}};
-    if (choice.block_tokens == 0) choice.block_tokens = MoeAnswer(size).problem().most_tokens;
-    return choice;
+  static moe_dispatch::FusedPlan plan_of(const MoeSize& size) {
+    moe_dispatch::FusedPlan plan;
+    moe_dispatch::PlanChoice& choice = plan.choice;
+    choice.block_tokens = size.block_tokens > 0 ? size.block_tokens : MoeAnswer(size).problem().most_tokens;
+    choice.window = size.window;
+    choice.chunk_tokens = size.chunk_tokens;
+    choice.pieces = size.pieces;
+    choice.local_first = size.local_first;
+    choice.is_fused = size.is_fused;
+    choice.raster_rows = 2;
+    choice.workers = size.ctas;
+    return plan;
   }
   static VirtualClusterSize cluster_size(const MoeSize& size, Epoch first) {
     VirtualClusterSize cluster{.widths = size.widths, .max_chunks = 256, .first = first};
@@ -157,7 +155,7 @@ class MoeCase {
     const TopologyTables topology = TopologyTables::from_layout(cluster.widths);
     PlanContext context{.topology = topology.view(), .me = Rank{0}, .arena = {}, .machine = {}};
     context.arena.flags = {.ranks = topology.view().ranks, .max_chunks = cluster.max_chunks};
-    cluster.half_bytes = buffers_of(MoeAnswer(size).problem(), choice_of(size), context).end();
+    cluster.half_bytes = buffers_of(MoeAnswer(size).problem(), plan_of(size).choice, context).end();
     cluster.network = {.personality = size.personality, .latency = std::chrono::microseconds(5), .seed = first};
     return cluster;
   }
@@ -166,9 +164,6 @@ class MoeCase {
   PerRank& at(int32_t r) { return *ranks_[static_cast<size_t>(r)]; }
   int64_t x_pitch() const { return padded(size_.h) + 8; }
   int64_t out_pitch() const { return padded(size_.cols) + 8; }
-  int64_t w_rows() const { return size_.is_b_n_major ? size_.h : size_.cols; }
-  int64_t w_cols() const { return size_.is_b_n_major ? size_.cols : size_.h; }
-  int64_t w_pitch() const { return padded(w_cols()) + 8; }
   template <class T>
   static void upload(T* to, const std::vector<T>& from) {
     if (from.empty()) return;
@@ -180,35 +175,26 @@ class MoeCase {
     PlanContext context = cluster_.context(r);
     context.workers = size_.ctas;
     const moe_dispatch::Problem problem = answer_.problem();
-    const moe_dispatch::PlanChoice choice = choice_of(size_);
+    const moe_dispatch::FusedPlan plan = plan_of(size_);
     const auto own = answer_.own_experts(r);
     const int64_t tokens = answer_.tokens(r), rows = answer_.most_rows() + kGuardRows;
     const auto count = [](int64_t elements) { return std::max<int64_t>(1, elements); };
     ranks_.push_back(std::make_unique<PerRank>(
-        PerRank{moe_dispatch::FusedKernel(problem, choice, context, cluster_.rank(r, timeout_ns), size_.is_b_n_major),
-                std::make_unique<moe_dispatch::ScheduleTables>(problem, choice, context),
+        PerRank{moe_dispatch::FusedKernel(problem, plan, context, cluster_.rank(r, timeout_ns), size_.is_b_n_major),
+                std::make_unique<moe_dispatch::ScheduleTables>(problem, plan.choice, context),
                 DeviceBuffer<uint16_t>(count(tokens * x_pitch())), DeviceBuffer<int64_t>(count(tokens * size_.top_k)),
-                DeviceBuffer<uint16_t>(count(static_cast<int64_t>(own.size()) * w_rows() * w_pitch())),
+                DeviceBuffer<uint16_t>(count(static_cast<int64_t>(own.size()) * answer_.w_rows() * answer_.w_pitch())),
                 DeviceBuffer<uint16_t>(rows * out_pitch()), DeviceBuffer<int32_t>(3 * rows),
                 DeviceBuffer<int64_t>(static_cast<int64_t>(own.size()) + 1)}));
-    std::vector<uint16_t> w(static_cast<size_t>(at(r).w.count()), kPoisonBits);
-    for (size_t e = 0; e < own.size(); ++e) {
-      uint16_t* first = w.data() + static_cast<int64_t>(e) * w_rows() * w_pitch();
-      for (int64_t row = 0; row < w_rows(); ++row) {
-        for (int64_t col = 0; col < w_cols(); ++col) {
-          first[row * w_pitch() + col] = size_.is_b_n_major ? answer_.w(own[e], row, col) : answer_.w(own[e], col, row);
-        }
-      }
-    }
-    upload(at(r).w.data(), w);
+    upload(at(r).w.data(), answer_.stored_weights(r));
   }
 
   moe_dispatch::FusedOperands operands(int32_t r) const {
     const PerRank& rank = at(r);
     return {.x = {rank.x.data(), answer_.tokens(r), size_.h, x_pitch() * 2, size_.type},
             .routes = {.ids = rank.ids.data(), .token_stride = size_.top_k, .is_64_bit = size_.is_64_bit},
-            .w = {rank.w.data(), static_cast<int64_t>(answer_.own_experts(r).size()), w_rows(), w_cols(), w_pitch() * 2,
-                  w_rows() * w_pitch() * 2, size_.type},
+            .w = {rank.w.data(), static_cast<int64_t>(answer_.own_experts(r).size()), answer_.w_rows(),
+                  answer_.w_cols(), answer_.w_pitch() * 2, answer_.w_rows() * answer_.w_pitch() * 2, size_.type},
             .out = {rank.out.data(), answer_.most_rows(), size_.cols, out_pitch() * 2, size_.type},
             .origins = rank.origins.data(),
             .offsets = rank.offsets.data()};

@@ -66,16 +66,8 @@ class OneRank {
   OneRank(int64_t tokens, int32_t top_k, int32_t experts, int64_t h, int64_t cols, moe_dispatch::Skew skew,
           int64_t most_rows, int32_t ctas)
       : problem_(problem_of(tokens, top_k, experts, h, cols, most_rows)),
-        choice_{.block_tokens = tokens,
-                .window = 1,
-                .chunk_tokens = 64,
-                .pieces = 1,
-                .tile_rows = 128,
-                .tile_cols = 256,
-                .raster_rows = 16,
-                .workers = ctas,
-                .cursors = {}},
-        cluster_(size_of(problem_, choice_)),
+        plan_(plan_of(tokens, ctas)),
+        cluster_(size_of(problem_, plan_)),
         tokens_(tokens),
         x_(tokens * padded(h)),
         w_(std::max<int64_t>(1, experts * h * cols)),
@@ -92,7 +84,7 @@ class OneRank {
     context_ = cluster_.context(0);
     context_.workers = ctas;
     kernel_ =
-        std::make_unique<moe_dispatch::FusedKernel>(problem_, choice_, context_, cluster_.rank(0, kTimeoutNs), true);
+        std::make_unique<moe_dispatch::FusedKernel>(problem_, plan_, context_, cluster_.rank(0, kTimeoutNs), true);
     check_cuda(cudaDeviceSynchronize(), "preparing");
   }
 
@@ -145,17 +137,25 @@ class OneRank {
     p.most_tokens = p.planned_tokens = tokens;
     return p;
   }
-  static VirtualClusterSize size_of(const moe_dispatch::Problem& p, const moe_dispatch::PlanChoice& choice) {
+  static moe_dispatch::FusedPlan plan_of(int64_t tokens, int32_t ctas) {
+    moe_dispatch::FusedPlan plan;
+    plan.choice.block_tokens = tokens;
+    plan.choice.window = 1;
+    plan.choice.raster_rows = 16;
+    plan.choice.workers = ctas;
+    return plan;
+  }
+  static VirtualClusterSize size_of(const moe_dispatch::Problem& p, const moe_dispatch::FusedPlan& plan) {
     VirtualClusterSize size{.widths = {1}, .max_chunks = 1024, .first = 1};
     const TopologyTables topology = TopologyTables::from_layout({1});
     PlanContext context{.topology = topology.view(), .me = Rank{0}, .arena = {}, .machine = {}};
     context.arena.flags = {.ranks = 1, .max_chunks = size.max_chunks};
-    size.half_bytes = buffers_of(p, choice, context).end();
+    size.half_bytes = buffers_of(p, plan.choice, context).end();
     return size;
   }
 
   moe_dispatch::Problem problem_;
-  moe_dispatch::PlanChoice choice_;
+  moe_dispatch::FusedPlan plan_;
   VirtualCluster cluster_;
   PlanContext context_;
   int64_t tokens_;

@@ -3,6 +3,7 @@
 
 #include "device/cuda_check.cuh"
 #include "ops/moe_dispatch/device_launch.cuh"
+#include "ops/moe_dispatch/device_parameters.cuh"
 #include "ops/moe_dispatch/routing_fixture.h"
 
 #include <algorithm>

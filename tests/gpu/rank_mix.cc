@@ -37,6 +37,7 @@ class Kind {
   virtual void call(Joined& joined, const Stream& stream) = 0;
   virtual void call_in_capture(Joined& joined, const Stream& stream) = 0;
   virtual int64_t count_wrong() = 0;
+  virtual bool fits_graphs() const = 0;
 
   // The first replay makes the graph, of a call that has been made before.
   void replay(Joined& joined, const Stream& stream) {
@@ -84,6 +85,7 @@ class KindOf : public Kind {
     run(joined, std::move(arguments), stream);
   }
   int64_t count_wrong() override { return data_.count_wrong(); }
+  bool fits_graphs() const override { return Op::fits_graphs(shape_); }
   const std::string& plan_json() const { return report_.plan_json; }
 
  private:
@@ -133,6 +135,7 @@ class Mix {
     add_kinds<AgGemmRankOp>(joined, kinds_);
     add_kinds<GemmRsRankOp>(joined, kinds_);
     add_kinds<GemmArRankOp>(joined, kinds_);
+    add_kinds<MoeDispatchRankOp>(joined, kinds_);
   }
 
   // All ranks draw the same calls.
@@ -148,7 +151,7 @@ class Mix {
       const Stream& stream = are_replays || below(own_, 2) == 0 ? one_ : other_;
       kind->prepare(1 + static_cast<int64_t>(below(all_, kSalts)), stream);
       std::this_thread::sleep_for(std::chrono::microseconds(below(own_, kMostDelayUs)));
-      if (are_replays && kind->was_called) {
+      if (are_replays && kind->was_called && kind->fits_graphs()) {
         kind->replay(joined_, stream);
         ++replays_;
       } else {

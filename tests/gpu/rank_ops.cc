@@ -162,4 +162,81 @@ std::set<std::string> GemmArRankOp::roles(const Topology& t, Rank) {
   return roles;
 }
 
+std::vector<MoeRankShape> MoeDispatchRankOp::shapes(const Topology& t) {
+  const int32_t ranks = t.ranks;
+  const auto uneven = in_turn(ranks, {130, 70, 33, 90});
+  const std::vector<int32_t> on_last(3, ranks - 1);
+  return {
+      {.name = "at most so many rows",
+       .size = {.name = "", .tokens = uneven, .rank_of_expert = dealt(9, ranks), .top_k = 3, .h = 136, .cols = 264}},
+      {.name = "rows counted, ids of 64 bits, ragged",
+       .size = {.name = "",
+                .tokens = in_turn(ranks, {130, 0, 70, 1}),
+                .rank_of_expert = dealt(7, ranks),
+                .top_k = 2,
+                .h = 75,
+                .cols = 333,
+                .is_64_bit = true},
+       .is_counted = true},
+      {.name = "fp16, weights as [I, H]",
+       .size = {.name = "",
+                .tokens = even_rows(ranks, 64),
+                .rank_of_expert = dealt(12, ranks),
+                .top_k = 4,
+                .h = 72,
+                .cols = 96,
+                .type = DataType::fp16,
+                .is_b_n_major = false}},
+      {.name = "no tokens",
+       .size = {.name = "",
+                .tokens = even_rows(ranks, 0),
+                .rank_of_expert = dealt(4, ranks),
+                .top_k = 2,
+                .h = 64,
+                .cols = 64,
+                .max_tokens = 5}},
+      {.name = "a token a rank, rows counted",
+       .size = {.name = "",
+                .tokens = even_rows(ranks, 1),
+                .rank_of_expert = dealt(16, ranks),
+                .top_k = 2,
+                .h = 8,
+                .cols = 8},
+       .is_counted = true},
+      {.name = "all experts on the last rank",
+       .size = {.name = "", .tokens = uneven, .rank_of_expert = on_last, .top_k = 2, .h = 64, .cols = 40}},
+      {.name = "H of 0", .size = {.name = "", .tokens = uneven, .rank_of_expert = dealt(5, ranks), .h = 0, .cols = 24}},
+      {.name = "arenas grow",
+       .size = {.name = "",
+                .tokens = even_rows(ranks, 700),
+                .rank_of_expert = dealt(8, ranks),
+                .top_k = 2,
+                .h = 1024,
+                .cols = 72}}};
+}
+
+MoeRankShape MoeDispatchRankOp::new_shape(const Topology& t) {
+  return {.name = "",
+          .size = {.name = "",
+                   .tokens = even_rows(t.ranks, 8),
+                   .rank_of_expert = dealt(4, t.ranks),
+                   .top_k = 1,
+                   .h = 16,
+                   .cols = 24}};
+}
+
+// The kernel alone knows how much.
+void MoeDispatchRankOp::expect_moved(const CallReport& report, const Topology&, Rank) {
+  expect(report.node_bytes == 0 && report.network_bytes == 0 && report.copy_bytes == 0, "no bytes are said");
+}
+
+std::set<std::string> MoeDispatchRankOp::roles(const Topology& t, Rank me) {
+  std::set<std::string> roles{"compute", "push"};
+  if (t.nodes > 1) roles.insert({"pack", "send"});
+  for (int32_t r = 0; r < t.ranks; ++r) {
+    if (!t.same_node(Rank{r}, me) && t.entry_rank(Rank{r}, me) == me) roles.insert("forward");
+  }
+  return roles;
+}
+
 }  // namespace tilewire

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "gpu_program.cuh"
+#include "moe_rank_case.h"
 #include "rank_case.h"
 #include "reduction_rank_case.h"
 
@@ -19,21 +20,28 @@
 
 namespace tilewire {
 
+// Where rows do not begin at multiples of 16 bytes.
+inline void misalign(void*& data) { data = static_cast<std::byte*>(data) + 2; }
+
 struct AgGemmRankOp {
   using Case = RankCase;
   using Shape = RankShape;
   using Device = Case::Device;
 
   static constexpr const char *kFirstText = "K = 256", *kOtherText = "K = 72";  // of shapes()[0] and [2]
+  static constexpr const char* kRefusedText = "a is misaligned";
 
   // The first one is for tests that are about no shape.
   static std::vector<Shape> shapes(const Topology& t);
   // None of those.
   static Shape new_shape(const Topology& t);
+  // What each rank refuses by itself, with that text.
+  static void spoil(Device::Op::Arguments& args) { misalign(args.a.data); }
   // Says what each rank brings, as a call in a graph has to.
   static void set_rows(Device::Op::Arguments& args, const Shape& shape) {
     args.rows = {RowCounts::From::list, shape.rows};
   }
+  static bool fits_graphs(const Shape&) { return true; }  // with that
   // What a call of shapes()[0] reports to have moved.
   static void expect_moved(const CallReport& report, const Topology& t, Rank me);
   // Whose work a timeline of that call shows.
@@ -45,9 +53,15 @@ struct ReductionRankOp {
   using Shape = ReductionSize;
 
   static constexpr const char *kFirstText = "N = 320", *kOtherText = "N = 96";
+  static constexpr const char* kRefusedText = AgGemmRankOp::kRefusedText;
 
   static std::vector<Shape> shapes(const Topology& t);
   static Shape new_shape(const Topology& t);
+  template <class Arguments>
+  static void spoil(Arguments& args) {
+    misalign(args.a.data);
+  }
+  static bool fits_graphs(const Shape&) { return true; }
 };
 
 struct GemmRsRankOp : ReductionRankOp {
@@ -70,6 +84,24 @@ struct GemmArRankOp : ReductionRankOp {
   static int64_t rows(const Shape& size, int32_t) { return rows_before(size, static_cast<int32_t>(size.rows.size())); }
   static int32_t bias_of(int32_t) { return 0; }
   static void set_rows(Device::Arguments&, const Shape&) {}
+  static void expect_moved(const CallReport& report, const Topology& t, Rank me);
+  static std::set<std::string> roles(const Topology& t, Rank me);
+};
+
+struct MoeDispatchRankOp {
+  using Case = MoeRankCase;
+  using Shape = MoeRankShape;
+  using Device = Case::Device;
+
+  static constexpr const char *kFirstText = "H = 136", *kOtherText = "H = 72";
+  static constexpr const char* kRefusedText = "x is misaligned";
+
+  static std::vector<Shape> shapes(const Topology& t);
+  static Shape new_shape(const Topology& t);
+  static void spoil(Device::Arguments& args) { misalign(args.x.data); }
+  static void set_rows(Device::Arguments&, const Shape&) {}
+  // The host reads no counts there.
+  static bool fits_graphs(const Shape& shape) { return !shape.is_counted; }
   static void expect_moved(const CallReport& report, const Topology& t, Rank me);
   static std::set<std::string> roles(const Topology& t, Rank me);
 };

@@ -13,6 +13,7 @@
 #include "device/sync/global_timer.h"
 #include "device/sync/roll_call.h"
 #include "executor/device_call.h"
+#include "device/cuda_check.cuh"
 #include "gpu_program.cuh"
 #include "ops/device_op_list.h"
 

@@ -9,7 +9,6 @@ namespace tilewire {
 namespace {
 
 constexpr int kUnwritten = 0x11;  // no NaN
-constexpr const char* kMisalignedText = "a is misaligned";
 
 template <class Op>
 struct Tests {
@@ -89,10 +88,10 @@ struct Tests {
 
   static void expect_own_refusal(Joined& joined, const Case& data, const Stream& stream) {
     auto arguments = data.arguments();
-    arguments.a.data = static_cast<std::byte*>(arguments.a.data) + 2;  // each rank refuses it by itself
+    Op::spoil(arguments);
     const auto error = error_of([&] { joined.call<typename Case::Device>(arguments, stream); });
     expect(error && error->kind() == ErrorKind::invalid_argument &&
-               std::string(error->what()).find(kMisalignedText) != std::string::npos,
+               std::string(error->what()).find(Op::kRefusedText) != std::string::npos,
            "a misaligned operand is refused by name");
   }
 
@@ -207,7 +206,7 @@ struct Tests {
       stream.finish();
       expect(data.is_nan_without(1), "results that lack what never came are NaN");
     }
-    expect_end(joined, ErrorKind::refused, {kMisalignedText, "rank 1 refused"}, begin);
+    expect_end(joined, ErrorKind::refused, {Op::kRefusedText, "rank 1 refused"}, begin);
   }
 
   // The deadline of this scenario is short; what the first call does has been done in another communicator.
@@ -315,5 +314,6 @@ void RankTests<Op>::wire_killed(Joined& joined) {
 template struct RankTests<AgGemmRankOp>;
 template struct RankTests<GemmRsRankOp>;
 template struct RankTests<GemmArRankOp>;
+template struct RankTests<MoeDispatchRankOp>;
 
 }  // namespace tilewire

@@ -30,7 +30,9 @@ class DType:
 
 
 bfloat16, float16, float32, int8 = (DType(name) for name in ("bfloat16", "float16", "float32", "int8"))
+int32, int64 = DType("int32"), DType("int64")
 _NUMPY = {bfloat16: np.dtype(ml_dtypes.bfloat16), float16: np.dtype(np.float16), float32: np.dtype(np.float32)}
+_NUMPY |= {int32: np.dtype(np.int32), int64: np.dtype(np.int64)}
 strided = "strided"
 
 
@@ -160,7 +162,7 @@ def from_dlpack(x: Any) -> Tensor:
 def install() -> Any:
     """A fresh torch, in the place of any other. Gives it."""
     made = types.ModuleType("torch")
-    for name in ("Tensor", "Stream", "bfloat16", "float16", "float32", "int8", "strided"):
+    for name in ("Tensor", "Stream", "bfloat16", "float16", "float32", "int8", "int32", "int64", "strided"):
         setattr(made, name, globals()[name])
     for name in ("is_grad_enabled", "empty", "from_dlpack"):
         setattr(made, name, globals()[name])

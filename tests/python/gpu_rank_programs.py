@@ -92,7 +92,7 @@ def calls() -> dict[str, Any]:
         comm.barrier()
         heads = own((1, 8, 2, 64))
         found["no kernel for it"] = outcome(lambda: tw.ring_attention(heads, heads, heads))
-        found["none for experts"] = outcome(lambda: tw.moe_dispatch_matmul(heads, heads, heads))
+        found["x has four dimensions"] = outcome(lambda: tw.moe_dispatch_matmul(heads, heads, heads))
         found["no kernel"] = outcome(lambda: tw.all_gather_matmul(own(A), own(B)))
         found["later"] = outcome(lambda: tw.all_gather_matmul(own(A), own(B)))
     found["arena outlives it"] = bool((placed_in_arena.array == 5).all())

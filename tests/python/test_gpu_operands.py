@@ -13,12 +13,13 @@ import pytest
 
 import fake_torch
 import tilewire as tw
-from fake_torch import Foreign, Stream, bfloat16, float16, float32, int8, placed, tensor
+from fake_torch import Foreign, Stream, bfloat16, float16, float32, int8, int32, int64, placed, tensor
 from tilewire import InvalidArgument, ResourceError, Unavailable
 from tilewire.gpu.imported import chosen_gpu
 from tilewire.gpu.memory import GpuMemory
 from tilewire.gpu.rank import GpuRank
 from tilewire.gpu.views import GpuView, is_n_major
+from tilewire.moe_dispatch import _Operands as Dispatch
 from tilewire.operands import Operands
 from tilewire.reduction import ReductionCall
 from tilewire.weight_calls import WeightCall
@@ -462,3 +463,55 @@ def test_a_repeated_call_without_memory_goes_the_long_way(
     made_again(rank, arrays, monkeypatch)
     monkeypatch.setattr(torch, "empty", lambda *_, **__: (_ for _ in ()).throw(RuntimeError("out of memory")))
     assert again_of(rank, *arrays).prepare(None) is None
+
+
+def dispatch(rank: GpuRank, x: Any, ids: Any, w1: Any, out: Any = None) -> Dispatch:
+    return Dispatch(GpuMemory(rank, x, None), x, ids, w1, out=out, out_dtype=None)
+
+
+def test_tokens_routes_and_experts_are_taken_where_they_lie(torch: Any, rank: GpuRank) -> None:
+    x, ids, w1 = tensor((6, 16)), tensor((12, 4), int64)[::2, ::2], tensor((3, 16, 24))
+    o = dispatch(rank, x, ids, w1)
+    assert (o.x.address, o.ids.address, o.w1.address) == (x.data_ptr(), ids.data_ptr(), w1.data_ptr())
+    asked: dict[str, Any] = {}
+    arguments: Any = SimpleNamespace(use_ids=lambda *all_: asked.update(ids=all_))
+    o.fill(arguments)
+    assert asked["ids"] == (ids.data_ptr(), (6, 2), (8, 2), True)
+    assert len(arguments.w1) == 3 and arguments.cols == 24 and arguments.out_dtype == "bf16"
+    stored = tensor((3, 24, 16))
+    turned = fake_torch.Tensor(stored.array.transpose(0, 2, 1))
+    o = dispatch(rank, x, tensor((6, 2), int32), turned)
+    assert o.w1.address == stored.data_ptr() and o.w1.strides == (384, 1, 16)
+    assert torch.allocations == [] and torch.fills == []
+    assert o.make_results(10)[1:] == (o.result().handle.origins.data_ptr(), o.result().offsets.data_ptr())
+    origins, offsets = o.result().handle.origins, o.result().offsets
+    assert (origins.shape, origins.stride(), origins.dtype) == ((10, 3), (3, 1), int32)
+    assert (offsets.shape, offsets.dtype) == ((4,), int64)
+
+
+def test_experts_that_a_kernel_cannot_follow_are_copied_and_told(torch: Any, rank: GpuRank) -> None:
+    x, ids = tensor((6, 16)), tensor((6, 2), int32)
+    narrow = tensor((3, 16, 5))
+    narrow.array[...] = np.arange(240).reshape(3, 16, 5)
+    uneven = fake_torch.Tensor(np.broadcast_to(placed((1, 16, 24), BF16), (3, 16, 24)))
+    for w1, strides in ((narrow, (128, 8, 1)), (uneven, (384, 24, 1)), (tensor((3, 16, 48))[:, :, ::2], (384, 24, 1))):
+        with pytest.warns(RuntimeWarning, match="w1 "):
+            o = dispatch(rank, x, ids, w1)
+        assert o.w1.strides == strides and (o.w1.owner.array == w1.array).all()
+    assert dispatch(rank, x, ids, tensor((0, 16, 24))).w1.shape == (0, 16, 24)
+
+
+@pytest.mark.parametrize(
+    ("x", "ids", "text"),
+    [
+        (int32, int32, "x has a dtype.*torch.int32.*bf16, fp16 or fp32"),
+        (bfloat16, bfloat16, "topk_ids has a dtype.*torch.bfloat16.*int32 or int64"),
+        (bfloat16, int8, "topk_ids has a dtype.*int32 or int64"),
+    ],
+)
+def test_what_is_no_token_and_no_route_is_refused_by_name(
+    torch: Any, rank: GpuRank, x: Any, ids: Any, text: str
+) -> None:
+    ids = tensor((6, 2), ids) if ids is not int8 else fake_torch.Tensor(placed((6, 2), np.int8), 0, int8)
+    with pytest.raises(InvalidArgument, match=text):
+        dispatch(rank, tensor((6, 16), x), ids, tensor((3, 16, 24)))

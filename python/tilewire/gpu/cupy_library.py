@@ -10,9 +10,15 @@ from typing import Any
 import ml_dtypes
 
 from tilewire.gpu.library import GpuLibrary
-from tilewire.gpu.views import ITEM_BYTES, GpuView
+from tilewire.gpu.views import FLOATS, ITEM_BYTES, GpuView
 
-_DTYPES: dict[str, Any] = {"bf16": ml_dtypes.bfloat16, "fp16": "float16", "fp32": "float32"}
+_DTYPES: dict[str, Any] = {
+    "bf16": ml_dtypes.bfloat16,
+    "fp16": "float16",
+    "fp32": "float32",
+    "int32": "int32",
+    "int64": "int64",
+}
 
 
 class CupyLibrary(GpuLibrary):
@@ -30,11 +36,11 @@ class CupyLibrary(GpuLibrary):
     def device_text(self, x: Any) -> str:
         return f"cuda:{x.device.id}"
 
-    def view(self, x: Any, name: str) -> GpuView:
-        dtype = self.dtype_of(name, x.dtype)
+    def view(self, x: Any, name: str, dtypes: tuple[str, ...] = FLOATS) -> GpuView:
+        dtype = self.dtype_of(name, x.dtype, dtypes)
         item = ITEM_BYTES[dtype]
         if any(stride % item for stride in x.strides):  # of a field of a record
-            raise self.dtype_error(name, f"{x.dtype} with strides of {x.strides} bytes")
+            raise self.dtype_error(name, f"{x.dtype} with strides of {x.strides} bytes", dtypes)
         return GpuView(x, x.data.ptr, x.shape, tuple(stride // item for stride in x.strides), dtype)
 
     def current_gpu(self) -> int:
@@ -53,7 +59,7 @@ class CupyLibrary(GpuLibrary):
     def on(self, stream: int, gpu: int) -> AbstractContextManager[Any]:
         return self._on(stream, gpu)
 
-    def new(self, shape: tuple[int, int], dtype: str, gpu: int) -> Any:
+    def new(self, shape: tuple[int, ...], dtype: str, gpu: int) -> Any:
         with self.cupy.cuda.Device(gpu):
             return self.cupy.empty(shape, _DTYPES[dtype])
 
@@ -69,6 +75,9 @@ class CupyLibrary(GpuLibrary):
             other = self.cupy.cuda.ExternalStream(stream, gpu)
             if not (stream and other.is_capturing()):
                 self.cupy.cuda.get_current_stream().wait_event(other.record())
+
+    def address(self, x: Any) -> int:
+        return int(x.data.ptr)
 
     def is_capturing(self) -> bool:
         stream = self.cupy.cuda.get_current_stream()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import time
 from typing import Any
@@ -34,8 +35,9 @@ def find_gpu() -> tuple[Gpu | None, str]:
     return gpu, ""
 
 
-# Of a plan's numbers for CPU ranks kernels lack these: the tiles of a form that all have.
+# Of a plan's numbers for CPU ranks kernels lack these: the tiles of a form that there is, and as many CTAs as it takes.
 TILES = {"tile_rows": 256, "tile_cols": 256}
+NUMBERS = {"moe_dispatch_matmul": {"tile_rows": 128, "tile_cols": 256, "workers": 8}}
 
 
 class GpuMachine:
@@ -63,7 +65,7 @@ class GpuMachine:
         there = [self._to_gpu(one) for one in arguments]
         options_there = {name: self._to_gpu(one) for name, one in options.items()}
         if "plan" in options:
-            options_there["plan"] = {**options["plan"], **TILES}
+            options_there["plan"] = {**options["plan"], **NUMBERS.get(op, TILES)}
         self._torch.cuda.synchronize(self.comm.device)
         begin = time.perf_counter()
         result = getattr(tw, op)(*there, comm=self.comm, **options_there)
@@ -87,6 +89,10 @@ class GpuMachine:
         return self._torch.from_numpy(host).to(self.comm.device)
 
     def _to_host(self, x: Any) -> Any:
+        if dataclasses.is_dataclass(x) and not isinstance(x, type):
+            return dataclasses.replace(x, **{f.name: self._to_host(getattr(x, f.name)) for f in dataclasses.fields(x)})
+        if hasattr(x, "_fields"):  # a named tuple
+            return type(x)(*map(self._to_host, x))
         if isinstance(x, (list, tuple)):
             return [self._to_host(one) for one in x]
         host = x.contiguous().cpu()

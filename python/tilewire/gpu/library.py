@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from tilewire.errors import InvalidArgument
-from tilewire.gpu.views import DTYPES, DTYPES_TEXT, GpuView
+from tilewire.gpu.views import DTYPES, FLOATS, GpuView, dtypes_text
 
 
 class GpuLibrary(ABC):
@@ -26,8 +26,8 @@ class GpuLibrary(ABC):
     def device_text(self, x: Any) -> str: ...
 
     @abstractmethod
-    def view(self, x: Any, name: str) -> GpuView:
-        """An array on a GPU, seen. Raises `InvalidArgument` for dtypes and layouts that no call takes."""
+    def view(self, x: Any, name: str, dtypes: tuple[str, ...] = FLOATS) -> GpuView:
+        """An array on a GPU, seen. Raises `InvalidArgument` for other dtypes, and for layouts that no call takes."""
 
     @abstractmethod
     def current_gpu(self) -> int:
@@ -41,7 +41,7 @@ class GpuLibrary(ABC):
         """Within it the GPU and the stream are the library's current ones, on this thread."""
 
     @abstractmethod
-    def new(self, shape: tuple[int, int], dtype: str, gpu: int) -> Any:
+    def new(self, shape: tuple[int, ...], dtype: str, gpu: int) -> Any:
         """Uninitialised memory, C-contiguous, of the library's allocator on its current stream."""
 
     @abstractmethod
@@ -69,13 +69,15 @@ class GpuLibrary(ABC):
     def is_capturing(self) -> bool:
         """Whether the current stream is captured in a graph."""
 
-    def dtype_error(self, name: str, dtype: Any) -> InvalidArgument:
+    def dtype_error(self, name: str, dtype: Any, dtypes: tuple[str, ...]) -> InvalidArgument:
         return InvalidArgument(
-            f"{name} has a dtype that is not supported", values=f"{name} is {dtype}", limit=f"must be {DTYPES_TEXT}"
+            f"{name} has a dtype that is not supported",
+            values=f"{name} is {dtype}",
+            limit=f"must be {dtypes_text(dtypes)}",
         )
 
-    def dtype_of(self, name: str, dtype: Any) -> str:
+    def dtype_of(self, name: str, dtype: Any, dtypes: tuple[str, ...]) -> str:
         found = DTYPES.get(str(dtype).removeprefix("torch."))
-        if found is None:
-            raise self.dtype_error(name, dtype)
+        if found not in dtypes:
+            raise self.dtype_error(name, dtype, dtypes)
         return found

@@ -22,12 +22,16 @@ from tilewire.gpu.library import GpuLibrary
 from tilewire.gpu.rank import GpuRank
 from tilewire.gpu.streams import LEGACY, stream_handle
 from tilewire.gpu.views import (
+    FLOATS,
     ITEM_BYTES,
+    WHOLE_NUMBERS,
     GpuView,
     has_kernel_columns,
     has_kernel_rows,
+    has_kernel_slots,
     is_n_major,
     padded,
+    slot_of,
     without_elements,
 )
 
@@ -59,13 +63,31 @@ class GpuMemory:
 
     def inputs(self, a: Any, b: Sequence[Any], names: Sequence[str]) -> tuple[GpuView, list[GpuView]]:
         with self._current():
-            view = self._input(a, "a", 2)
-            self._dtype = view.dtype
+            return self._rows(a, "a"), self._weights(b, names)
+
+    def rows(self, x: Any, name: str) -> GpuView:
+        with self._current():
+            return self._rows(x, name)
+
+    def slots(self, x: Any, name: str) -> GpuView:
+        with self._current():
+            view = self._input(x, name, 3)
+            slots, rows, cols = view.shape
+            width = padded(cols, view.dtype)
             if 0 in view.shape:
-                view = without_elements(view, as_n_major=True)
-            elif not has_kernel_rows(view):
-                view = self._copied(a, view, "a", as_n_major=True)
-            return view, self._weights(b, names)
+                return GpuView(view.owner, view.address, view.shape, (rows * width, max(width, 8), 1), view.dtype)
+            if has_kernel_slots(view) or view.dtype == "fp32":  # the core says why not
+                return view
+            self._is_plain = False
+            library, x = self._of_a_library(x)
+            _warn_of_copy(name, view)
+            made = self._new(library, (slots, rows, width), view.dtype, name)[:, :, :cols]
+            library.fill(made, x)
+            return library.view(made, name)
+
+    def whole_numbers(self, x: Any, name: str) -> GpuView:
+        with self._current():
+            return self._input(x, name, 2, WHOLE_NUMBERS)
 
     def biases(self, bias: Sequence[Any], names: Sequence[str], columns: Sequence[int]) -> tuple[list[Any], str]:
         with self._current():
@@ -100,11 +122,25 @@ class GpuMemory:
         view = (self._library_of(x) or any_library("results")).view(x, name)
         return without_elements(view, as_n_major=True) if 0 in view.shape else view
 
+    def new_numbers(self, example: Any, shape: tuple[int, ...], dtype: str, name: str) -> tuple[Any, int]:
+        library = self._library_of(example) or any_library("results")
+        made = self._new(library, shape, dtype, name)
+        return made, library.address(made)
+
     def dtype_of(self, view: GpuView) -> str:
         return view.dtype
 
+    def item_bytes(self, view: GpuView) -> int:
+        return ITEM_BYTES[view.dtype]
+
     def address(self, view: GpuView) -> int:
         return view.address
+
+    def strides(self, view: GpuView) -> tuple[int, ...]:
+        return view.strides
+
+    def matrices(self, view: GpuView) -> list[_core.Matrix]:
+        return [self.matrix(slot_of(view, number)) for number in range(view.shape[0])]
 
     def matrix(self, view: GpuView) -> _core.Matrix:
         return _core.Matrix(view.address, view.shape, view.strides, view.dtype)
@@ -144,16 +180,23 @@ class GpuMemory:
         """Where what the libraries do belongs into the call's stream."""
         return self._library.on(self.stream, self.gpu) if self._is_elsewhere and self._library else _HERE
 
-    def _input(self, x: Any, name: str, ndim: int) -> GpuView:
+    def _rows(self, x: Any, name: str) -> GpuView:
+        view = self._input(x, name, 2)
+        self._dtype = view.dtype
+        if 0 in view.shape:
+            return without_elements(view, as_n_major=True)
+        return view if has_kernel_rows(view) else self._copied(x, view, name, as_n_major=True)
+
+    def _input(self, x: Any, name: str, ndim: int, dtypes: tuple[str, ...] = FLOATS) -> GpuView:
         library = self._library_of(x)
         if library is None:
             self._check_foreign(x, name)
-            view = dlpack_arrays.view(x, name, self.stream)
+            view = dlpack_arrays.view(x, name, self.stream, dtypes)
             self._inputs.append((None, view.owner))
         else:
             if library.gpu_of(x) != self.gpu:
                 raise self._wrong_place(library.gpu_of(x), library.device_text(x), name)
-            view = library.view(x, name)
+            view = library.view(x, name, dtypes)
             if self._is_elsewhere:
                 self._inputs.append((library, x))
         if len(view.shape) != ndim:
@@ -227,7 +270,7 @@ class GpuMemory:
             for library, to, made in self._detours:
                 library.fill(to, made)
 
-    def _new(self, library: GpuLibrary, shape: tuple[int, int], dtype: str, name: str) -> Any:
+    def _new(self, library: GpuLibrary, shape: tuple[int, ...], dtype: str, name: str) -> Any:
         try:
             return library.new(shape, dtype, self.gpu)
         except Exception as error:  # each library has its own for this

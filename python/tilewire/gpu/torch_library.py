@@ -10,7 +10,7 @@ from typing import Any
 from tilewire.errors import InvalidArgument
 from tilewire.gpu.library import GpuLibrary
 from tilewire.gpu.streams import LEGACY
-from tilewire.gpu.views import KERNEL_BYTES, GpuView
+from tilewire.gpu.views import FLOATS, KERNEL_BYTES, WHOLE_NUMBERS, GpuView
 
 
 class TorchLibrary(GpuLibrary):
@@ -21,6 +21,7 @@ class TorchLibrary(GpuLibrary):
         self._tensor = torch.Tensor
         self._plain = {torch.Tensor, getattr(getattr(torch, "nn", None), "Parameter", torch.Tensor)}
         self._names = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float32: "fp32"}
+        self._names |= {getattr(torch, name): name for name in WHOLE_NUMBERS}
         self._dtypes = {name: dtype for dtype, name in self._names.items()}
         self._raw_stream = _raw_stream_function(torch)
 
@@ -33,7 +34,7 @@ class TorchLibrary(GpuLibrary):
     def device_text(self, x: Any) -> str:
         return str(x.device)
 
-    def view(self, x: Any, name: str) -> GpuView:
+    def view(self, x: Any, name: str, dtypes: tuple[str, ...] = FLOATS) -> GpuView:
         if x.layout != self.torch.strided:
             raise InvalidArgument(f"{name} is not dense", values=f"layout {x.layout}", advice=f"pass {name}.to_dense()")
         if x.requires_grad and self.torch.is_grad_enabled():
@@ -43,8 +44,8 @@ class TorchLibrary(GpuLibrary):
                 advice=f"pass {name}.detach(), or call under torch.no_grad()",
             )
         dtype = self._names.get(x.dtype)
-        if dtype is None:
-            raise self.dtype_error(name, x.dtype)
+        if dtype not in dtypes:
+            raise self.dtype_error(name, x.dtype, dtypes)
         return GpuView(x, x.data_ptr(), tuple(x.shape), x.stride(), dtype)
 
     def current_gpu(self) -> int:
@@ -58,7 +59,7 @@ class TorchLibrary(GpuLibrary):
         found: AbstractContextManager[Any] = self.torch.cuda.stream(self._stream(stream, gpu))
         return found
 
-    def new(self, shape: tuple[int, int], dtype: str, gpu: int) -> Any:
+    def new(self, shape: tuple[int, ...], dtype: str, gpu: int) -> Any:
         return self.torch.empty(shape, dtype=self._dtypes[dtype], device=gpu)
 
     def fill(self, to: Any, x: Any) -> None:

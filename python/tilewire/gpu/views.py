@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 KERNEL_BYTES = 16  # what the copy engine counts in: addresses and row pitches are multiples of it
-ITEM_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4}
-DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32"}
-DTYPES_TEXT = "bf16, fp16 or fp32"
+ITEM_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "int32": 4, "int64": 8}
+DTYPES = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "int32": "int32", "int64": "int64"}
+FLOATS, WHOLE_NUMBERS = ("bf16", "fp16", "fp32"), ("int32", "int64")
+
+
+def dtypes_text(dtypes: tuple[str, ...]) -> str:
+    """What an array may be of: "bf16, fp16 or fp32"."""
+    return f"{', '.join(dtypes[:-1])} or {dtypes[-1]}"
 
 
 class GpuView:
@@ -39,6 +44,20 @@ def has_kernel_columns(view: GpuView) -> bool:
     """The same of its columns: those of a weight that is stored as [N, K]."""
     (rows, cols), (step, pitch) = view.shape, view.strides
     return (rows == 1 or step == 1) and _is_placed(view, cols, pitch)
+
+
+def slot_of(view: GpuView, number: int) -> GpuView:
+    """One of the matrices that lie behind each other."""
+    address = view.address + number * view.strides[0] * ITEM_BYTES[view.dtype]
+    return GpuView(view.owner, address, view.shape[1:], view.strides[1:], view.dtype)
+
+
+def has_kernel_slots(view: GpuView) -> bool:
+    """Of matrices behind each other, with elements: can the copy engine follow them, as far apart from each other?"""
+    first = slot_of(view, 0)
+    distance = view.strides[0] * ITEM_BYTES[view.dtype]
+    fits = has_kernel_rows if is_n_major(first) else has_kernel_columns
+    return fits(first) and (view.shape[0] == 1 or (distance > 0 and distance % KERNEL_BYTES == 0))
 
 
 def is_n_major(view: GpuView) -> bool:

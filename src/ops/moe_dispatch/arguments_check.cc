@@ -33,7 +33,7 @@ void check_weights(const Arguments& args, const std::vector<int32_t>& rank_of, R
   }
 }
 
-void check_routes(const Arguments& args, int64_t experts) {
+void check_routes(const Arguments& args) {
   const CallerRoutes& routes = args.routes;
   if (routes.tokens != args.x.rows) {
     refuse_argument(kCallName, "topk_ids does not fit x",
@@ -44,7 +44,6 @@ void check_routes(const Arguments& args, int64_t experts) {
                     fmt::format("[{}, {}] at address 0", routes.tokens, routes.top_k), "not null");
   }
   check_number_of_tokens(routes.tokens, routes.top_k);
-  if (!args.counted) args.copy->take(routes, experts);
 }
 
 void check_limits(const Arguments& args) {
@@ -91,18 +90,20 @@ std::vector<int32_t> placement(const Arguments& args, int32_t ranks) {
   return rank_of;
 }
 
-void check_arguments(const Arguments& args, Rank me, int32_t ranks) {
+void check_arguments(const Arguments& args, Rank me, int32_t ranks, bool takes_routes) {
   check_memory(kCallName, {"x", args.x});
   const std::vector<int32_t> rank_of = placement(args, ranks);
   check_limits(args);
   check_weights(args, rank_of, me);
-  check_routes(args, static_cast<int64_t>(rank_of.size()));
+  check_routes(args);
+  if (takes_routes && !args.counted) args.copy->take(args.routes, static_cast<int64_t>(rank_of.size()));
 }
 
 HostOperands make_operands(const Arguments& args, const Problem& problem) {
   HostOperands operands;
   operands.x = args.x;
-  operands.routes = args.copy->view();
+  if (args.copy != nullptr) operands.routes = args.copy->view();
+  operands.given_routes = args.routes;
   operands.w = args.w;
   operands.most_rows = problem.most_rows;
   operands.counts = args.counts;

@@ -9,9 +9,10 @@ namespace tilewire::moe_dispatch {
 
 constexpr int32_t kSliceTokens = 64;
 
-// For slices of all rounds: how many there are.
-TILEWIRE_HD constexpr int32_t slices_of_round(int64_t block_tokens) {
-  return static_cast<int32_t>(div_up(block_tokens, kSliceTokens));
+// For slices of all rounds: how many there are at most. Where rows are counted alone there is no order to keep, and one
+// round of all tokens.
+TILEWIRE_HD constexpr int32_t slices_of_round(const Schedule& s) {
+  return s.counts_only ? kCountSlices : static_cast<int32_t>(div_up(s.buffers.block_tokens, kSliceTokens));
 }
 
 class RouteCount {
@@ -27,10 +28,10 @@ class RouteCount {
       __syncwarp();
       for_each_slot(begin, end, [&](int32_t entry, bool is_slot) {
         const int32_t place = is_slot ? read_place(entry) : -1;
-        if (is_slot) s_.routing->slots[entry] = {place, 0};
+        if (is_slot && !s_.counts_only) s_.routing->slots[entry] = {place, 0};
         __syncwarp();
         if (place >= 0) atomicAdd(own_ + place, 1);
-        const int32_t node = first_to(entry, place);
+        const int32_t node = s_.counts_only ? -1 : first_to(entry, place);
         if (node >= 0) atomicAdd(own_ + s_.experts.experts + node, 1);
       });
       __syncwarp();
@@ -42,7 +43,7 @@ class RouteCount {
   // By the team of the last CTA: the own record, and of each slice what lies before it in its round.
   TILEWIRE_DEVICE void sum_up() const {
     int32_t* record = own_record();
-    const int32_t rounds = s_.rounds_of_tokens(s_.tokens), of_round = slices_of_round(s_.buffers.block_tokens);
+    const int32_t rounds = s_.rounds_of_tokens(s_.tokens), of_round = slices_of_round(s_);
     TableTeam::for_each(rounds * columns(), [&](int32_t i) {
       const int32_t round = i / columns(), column = i % columns();
       int32_t* at = p_.scratch.slice_counts + int64_t{round} * of_round * columns() + column;
@@ -80,13 +81,13 @@ class RouteCount {
     }
     __syncwarp();
     const CountRole role(s_);
-    static_assert(kMostPublished <= 32);
+    static_assert(kMostLocalRanks <= 32);
     if (TableTeam::lane() < number) space_.publish(role.publish(own, 0));
   }
-  static constexpr int32_t kMostPublished = 32;  // ranks of a node
 
   // By the team of each CTA, behind what the last one has summed up.
   TILEWIRE_DEVICE void place() const {
+    if (s_.counts_only) return;
     for_each_slice([&](int32_t slice, int32_t round, int64_t begin, int64_t end) {
       const int32_t* before = p_.scratch.slice_counts + int64_t{slice} * columns();
       for (int32_t c = TableTeam::lane(); c < columns(); c += 32) own_[c] = before[c];
@@ -115,24 +116,31 @@ class RouteCount {
   TILEWIRE_DEVICE int32_t* own_record() const {
     return reinterpret_cast<int32_t*>(space_.half(s_.me()) + s_.buffers.record_offset(s_.me()));
   }
+  // Tokens of a round, and of a slice.
+  TILEWIRE_DEVICE int64_t block() const { return s_.counts_only ? s_.tokens : s_.buffers.block_tokens; }
+  TILEWIRE_DEVICE int32_t slice_tokens() const {
+    return s_.counts_only ? (static_cast<int32_t>(s_.tokens) + kCountSlices - 1) / kCountSlices : kSliceTokens;
+  }
   TILEWIRE_DEVICE int32_t slices_in(int32_t round) const {
-    const int64_t block = s_.buffers.block_tokens, left = s_.tokens - round * block;
-    return slices_of_round(left < block ? left : block);
+    const int64_t left = s_.tokens - round * block();
+    const auto tokens = static_cast<int32_t>(left < block() ? left : block());
+    const int32_t each = slice_tokens();
+    return (tokens + each - 1) / each;
   }
   // visit(slice, round, first token, end)
   template <class Visit>
   TILEWIRE_DEVICE void for_each_slice(const Visit& visit) const {
-    const int32_t of_round = slices_of_round(s_.buffers.block_tokens);
+    const int32_t of_round = slices_of_round(s_), each = slice_tokens();
     const int32_t slices = s_.rounds_of_tokens(s_.tokens) * of_round;
     const auto warps = static_cast<int32_t>(gridDim.x) * kTableWarps;
     for (int32_t slice = TableTeam::warp() * static_cast<int32_t>(gridDim.x) + static_cast<int32_t>(blockIdx.x);
          slice < slices; slice += warps) {
       const int32_t round = slice / of_round;
-      const int64_t first = round * s_.buffers.block_tokens;
-      const int64_t begin = first + int64_t{slice % of_round} * kSliceTokens;
-      int64_t end = first + s_.buffers.block_tokens;
+      const int64_t first = round * block();
+      const int64_t begin = first + int64_t{slice % of_round} * each;
+      int64_t end = first + block();
       if (end > s_.tokens) end = s_.tokens;
-      if (end > begin + kSliceTokens) end = begin + kSliceTokens;
+      if (end > begin + each) end = begin + each;
       if (begin < end) visit(slice, round, begin, end);
     }
   }
@@ -149,7 +157,15 @@ class RouteCount {
     const int64_t at = entry / s_.top_k * p_.routes.token_stride + entry % s_.top_k * p_.routes.slot_stride;
     const int64_t expert = p_.routes.is_64_bit ? static_cast<const int64_t*>(p_.routes.ids)[at]
                                                : static_cast<const int32_t*>(p_.routes.ids)[at];
-    return expert < 0 || expert >= s_.experts.experts ? -1 : s_.experts.place_of[expert];
+    if (expert >= 0 && expert < s_.experts.experts) return s_.experts.place_of[expert];
+    if (expert != -1) remark_route(entry, expert);
+    return -1;
+  }
+  // What names no expert there is counts as -1. The first one to find such a route in a call says so.
+  TILEWIRE_DEVICE void remark_route(int32_t entry, int64_t expert) const {
+    auto* last = reinterpret_cast<unsigned long long*>(p_.scratch.remarked);
+    if (atomicMax(last, static_cast<unsigned long long>(space_.epoch())) >= space_.epoch()) return;
+    remark(p_, Remark::no_expert, entry / s_.top_k, entry % s_.top_k, expert);
   }
   // The other node that a token goes to by this slot and by none before; -1: there is none. The places of a token's slots
   // are read by other lanes too.

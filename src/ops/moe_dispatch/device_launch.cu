@@ -9,6 +9,7 @@
 #include "operands/matrix_checks.h"
 #include "ops/moe_dispatch/device_count.cuh"
 #include "ops/moe_dispatch/device_entries.h"
+#include "ops/moe_dispatch/device_parameters.cuh"
 
 #include <algorithm>
 #include <cstring>
@@ -22,47 +23,14 @@ namespace {
 constexpr int64_t kNothingBytes = 16;
 
 constexpr std::array kEntries = {
-    FormEntry{kFusedForms[0], fused_ping_pong_128x128},
+    FormEntry{FusedPlan::kForms[0], fused_ping_pong_128x128},
 };
 
-const FormEntry& entry_of(const PlanChoice& choice) {
-  if (const FormNumbers* form = form_of(choice)) return kEntries[static_cast<size_t>(form - kFusedForms.data())];
-  refuse_argument(
-      kCallName, "no kernel has tiles of this plan",
-      "tile_rows = " + std::to_string(choice.tile_rows) + ", tile_cols = " + std::to_string(choice.tile_cols),
-      "those of a form");
-}
-
-// What is counted of each of them stands in the shared memory that is the tiles' later.
-void check_sizes(const Problem& p, const PlanChoice& choice, const Topology& t, const FormNumbers& form) {
-  check_kernel_type(kCallName, p.dtype);
-  if (p.out_dtype != p.dtype) {
-    refuse_argument(kCallName, "results have a dtype of their own", to_string(p.out_dtype), to_string(p.dtype));
-  }
-  const int64_t most = (form.shared_bytes - (64 << 10)) / (kTableWarps * int64_t{sizeof(int32_t)});
-  if (p.experts() + t.nodes > most) {
-    refuse_argument(kCallName, "there are too many experts for a kernel", std::to_string(p.experts()),
-                    std::to_string(most - t.nodes));
-  }
-  for (int32_t n = 0; n < t.nodes; ++n) {
-    if (t.ranks_on(Node{n}) <= RouteCount::kMostPublished) continue;
-    refuse_argument(kCallName, "a node has too many ranks for a kernel", std::to_string(t.ranks_on(Node{n})),
-                    std::to_string(RouteCount::kMostPublished));
-  }
-  if (choice.workers < kRankWarps + 1 || choice.workers % form.launch_ctas != 0) {
-    refuse_argument(kCallName, "no grid has so many CTAs", std::to_string(choice.workers),
-                    "4 or more, in clusters of " + std::to_string(form.launch_ctas));
-  }
+const FormEntry& entry_of(const FusedPlan& plan) {
+  return kEntries[static_cast<size_t>(form_of(plan) - FusedPlan::kForms.data())];
 }
 
 }  // namespace
-
-const FormNumbers* form_of(const PlanChoice& choice) {
-  for (const FormNumbers& form : kFusedForms) {
-    if (choice.tile_rows == form.work_rows() && choice.tile_cols == form.work_cols()) return &form;
-  }
-  return nullptr;
-}
 
 struct FusedTypes::State {
   Problem problem;
@@ -82,16 +50,15 @@ struct FusedTypes::State {
   mutable SlotArray last_w;  // of the launch before
   mutable CUtensorMap last_w_map = {};
 
-  State(const Problem& p, const PlanChoice& given, const PlanContext& context, const DeviceRank& of, bool n_major)
+  State(const Problem& p, const FusedPlan& given, const PlanContext& context, const DeviceRank& of, bool n_major)
       : problem(p),
-        choice(given),
-        entry(&entry_of(given)),
+        choice(given.choice),
+        entry((check_choice(given, p, context), &entry_of(given))),
         is_b_n_major(n_major),
         device_rank(of),
-        tables((check_choice(given, p, context), p), given, context),
+        tables(p, given.choice, context),
         schedule(tables.schedule(0)) {
     const FormNumbers& form = entry->form;
-    check_sizes(problem, choice, schedule.topology(), form);
     kernel = entry->kernel(problem.dtype, is_b_n_major);
     prepare_tile_grid(kernel, form, choice.workers);
     schedule.workers = choice.workers / form.cluster_ctas();
@@ -108,14 +75,13 @@ struct FusedTypes::State {
     Schedule& s = schedule;
     const auto ranks = static_cast<size_t>(s.ranks()), experts = static_cast<size_t>(s.experts.experts);
     const auto rounds = static_cast<size_t>(s.buffers.tables.rounds);
-    const int64_t block = std::max<int64_t>(1, s.buffers.block_tokens);
     device.place(s.experts.first, ranks + 1);
     device.place(s.experts.place_of, experts);
     device.place(s.experts.rank_of, experts);
     device.place(s.source_at, ranks);
     device.place(s.position_of, ranks);
     const auto nodes = static_cast<size_t>(s.topology().nodes);
-    device.place_zeroed(scratch.slice_counts, rounds * static_cast<size_t>(slices_of_round(block)) * (experts + nodes));
+    device.place_zeroed(scratch.slice_counts, rounds * static_cast<size_t>(slices_of_round(s)) * (experts + nodes));
     device.place_zeroed(scratch.counted, 1);
     device.place_zeroed(scratch.placed, 1);
     device.place_zeroed(scratch.places_are_known, 1);
@@ -123,6 +89,7 @@ struct FusedTypes::State {
     device.place_zeroed(scratch.packed, rounds * nodes * static_cast<size_t>(s.most_chunks()));
     device.place_zeroed(scratch.forwarded, rounds * ranks);
     device.place_zeroed(scratch.taken, rounds);
+    device.place_zeroed(scratch.remarked, 1);
     device.place_zeroed(routing_memory, static_cast<size_t>(s.buffers.tables_bytes));
     device.place_zeroed(zeros, kNothingBytes);
     place_call(device, device_rank, choice.workers, s.frame, call);
@@ -157,6 +124,7 @@ struct FusedTypes::State {
   }
 
   void check(const FusedOperands& o) const {
+    if (problem.counts_only) return;
     check_operand(kCallName, "x", o.x, {o.x.rows, problem.h, problem.dtype});
     if (o.x.rows > problem.most_tokens) {
       refuse_argument(kCallName, "a rank brings more tokens than the call is made for", std::to_string(o.x.rows),
@@ -188,6 +156,7 @@ struct FusedTypes::State {
                   .origins = o.origins,
                   .offsets = o.offsets};
     to.scratch = scratch;
+    to.remark = device_rank.remark;
     to.most_rows = problem.most_rows;
     to.stages_per_tile = static_cast<int32_t>(div_up(std::max<int64_t>(problem.h, 1), kStageDepth));
   }
@@ -195,7 +164,7 @@ struct FusedTypes::State {
   CUtensorMap weight_map(const SlotArray& w) const {
     SlotArray at = w;
     const int64_t size = size_bytes(problem.dtype);
-    if (w.slots == 0 || problem.h == 0 || problem.cols == 0) {
+    if (w.slots == 0 || problem.counts_only || problem.h == 0 || problem.cols == 0) {
       at = {zeros, 1, 1, kNothingBytes / size, kNothingBytes, kNothingBytes, problem.dtype};
     }
     if (std::memcmp(&at, &last_w, sizeof(at)) == 0) return last_w_map;
@@ -217,6 +186,18 @@ Routing FusedKernel::routing() const {
   Routing routing;
   check_cuda(cudaMemcpy(&routing, state().routing_memory, sizeof(routing), cudaMemcpyDeviceToHost), "reading tables");
   return routing;
+}
+
+CallCounts FusedKernel::counts() const {
+  const Routing routing = this->routing();
+  const auto ranks = static_cast<size_t>(state().schedule.ranks());
+  CallCounts counts{std::vector<int64_t>(ranks), std::vector<int64_t>(ranks)};
+  const auto read = [&](std::vector<int64_t>& to, const int64_t* from) {
+    check_cuda(cudaMemcpy(to.data(), from, to.size() * sizeof(int64_t), cudaMemcpyDeviceToHost), "reading counts");
+  };
+  read(counts.rows, routing.rows_of);
+  read(counts.tokens, routing.tokens_of);
+  return counts;
 }
 
 }  // namespace tilewire::moe_dispatch

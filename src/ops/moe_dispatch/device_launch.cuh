@@ -4,19 +4,15 @@
 
 #include "device/tile/fused_kernel.cuh"
 #include "device/tile/tensor_map.cuh"
-#include "ops/moe_dispatch/device_parameters.cuh"
-#include "ops/moe_dispatch/plan.h"
+#include "ops/moe_dispatch/device_plan.h"
+#include "ops/moe_dispatch/device_routes.h"
+#include "ops/moe_dispatch/host_executor.h"
 
-#include <array>
 #include <cstdint>
 
 namespace tilewire::moe_dispatch {
 
-// What the fused kernel is built in, a source file each (device_*x*.cu).
-inline constexpr std::array kFusedForms = {form_numbers<WithRoomForRows<PingPong128x128>>()};
-
-// The form whose clusters compute the tiles of the plan; null: none does. A kernel's `workers` are CTAs.
-const FormNumbers* form_of(const PlanChoice& choice);
+struct FusedParameters;  // device_parameters.cuh
 
 // The caller's arrays of one call, in device memory. Addresses and pitches are multiples of 16 bytes; rows of x are read up to
 // the next 16 bytes.
@@ -27,11 +23,12 @@ struct FusedOperands {
   DeviceMatrix out;  // [rows or more, I], of the problem's dtype; rows behind those that come become zeros
   int32_t* origins = nullptr;  // [rows of out, 3]
   int64_t* offsets = nullptr;  // [own experts + 1]
+  // Of a call that counts alone there are tokens and routes.
 };
 
 struct FusedTypes {
   using Problem = moe_dispatch::Problem;
-  using Plan = PlanChoice;
+  using Plan = FusedPlan;
   using Context = PlanContext;
   using Form = FormNumbers;
   using Operands = FusedOperands;
@@ -45,6 +42,8 @@ class FusedKernel : public FusedKernelOf<FusedTypes> {
 
   // The tables that the last call has made, with pointers into device memory; for tests and reports.
   Routing routing() const;
+  // Of all ranks, as it has counted them.
+  CallCounts counts() const;
 };
 
 }  // namespace tilewire::moe_dispatch

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/comm/call_view.cuh"
+#include "ops/moe_dispatch/device_routes.h"
 #include "ops/moe_dispatch/schedule.h"
 
 #include <cuda.h>
@@ -16,14 +17,6 @@ struct DeviceTokens {
   int64_t pitch_bytes = 0;
 };
 
-// topk_ids in device memory: [tokens, k] whole numbers of 32 or 64 bits, any strides.
-struct DeviceRoutes {
-  const void* ids = nullptr;
-  int64_t token_stride = 0;  // in elements
-  int64_t slot_stride = 1;
-  bool is_64_bit = false;
-};
-
 // y [rows, cols] and what is said of its rows; 16-byte aligned, as is the pitch.
 struct DeviceResults {
   std::byte* out = nullptr;
@@ -31,7 +24,7 @@ struct DeviceResults {
   int64_t cols = 0;
   int64_t pitch_bytes = 0;
   int32_t* origins = nullptr;  // as in HostOperands, as the next
-  int64_t* offsets = nullptr;
+  int64_t* offsets = nullptr;  // null where rows are counted alone
 };
 
 // Device memory of this rank alone that lasts from call to call.
@@ -46,6 +39,7 @@ struct DeviceScratch {
   uint64_t* packed = nullptr;     // [rounds][nodes][chunks]
   uint64_t* forwarded = nullptr;  // [rounds][ranks]
   uint64_t* taken = nullptr;      // [rounds]
+  uint64_t* remarked = nullptr;   // the last call in which a route was found wrong
 };
 
 struct FusedParameters {
@@ -57,6 +51,7 @@ struct FusedParameters {
   DeviceRoutes routes;
   DeviceResults results;
   DeviceScratch scratch;
+  CallRemark* remark = nullptr;
   int64_t most_rows = 0;  // that a rank may get
   int32_t stages_per_tile = 1;
 };

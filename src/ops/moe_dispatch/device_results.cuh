@@ -15,7 +15,7 @@ TILEWIRE_DEVICE void finish_results(const FusedParameters& p, const CallSpace& s
   const int32_t own = p.schedule.own_experts();
   const bool has_rows = has_tables && routing.overflow_rank.value < 0;
   const uint32_t fill = has_rows && !space.is_aborted() ? 0 : 0xffffffff;
-  if (team.part == 0) {
+  if (team.part == 0 && to.offsets != nullptr) {
     for (int32_t e = lane; e <= own; e += 32) to.offsets[e] = has_tables ? routing.offsets[e] : 0;
   }
   for (int64_t row = (has_rows ? routing.offsets[own] : 0) + team.part; row < to.rows; row += team.parts) {

@@ -10,7 +10,8 @@ namespace tilewire::moe_dispatch {
 class RouteTables {
  public:
   TILEWIRE_DEVICE RouteTables(const FusedParameters& p, const CallSpace& space)
-      : s_(p.schedule),
+      : p_(p),
+        s_(p.schedule),
         r_(*p.schedule.routing),
         records_(space.half(s_.me()) + s_.buffers.record_offset(Rank{0})),
         most_rows_(p.most_rows) {}
@@ -90,14 +91,19 @@ class RouteTables {
   TILEWIRE_DEVICE void find_rounds() const {
     if (TableTeam::thread() != 0) return;
     int32_t rounds = 0;
-    for (int32_t rank = 0; rank < s_.ranks() && r_.overflow_rank.value < 0; ++rank) {
+    for (int32_t rank = 0; rank < s_.ranks() && r_.overflow_rank.value < 0 && !s_.counts_only; ++rank) {
       if (r_.rows_of[rank] > most_rows_) {
         r_.overflow_rank = Rank{rank};
         r_.overflow_rows = r_.rows_of[rank];
       }
       rounds = r_.rounds_of[rank] > rounds ? r_.rounds_of[rank] : rounds;
     }
-    if (r_.overflow_rank.value < 0) {
+    if (r_.overflow_rank.value >= 0) {
+      remark(p_, Remark::overflow, r_.overflow_rank.value, r_.overflow_rows, most_rows_);
+    } else if (!s_.counts_only && r_.offsets[s_.own_experts()] > p_.results.rows) {
+      remark(p_, Remark::more_rows, s_.me().value, r_.offsets[s_.own_experts()], p_.results.rows);
+    }
+    if (r_.overflow_rank.value < 0 && !s_.counts_only) {
       r_.rounds = rounds;
     } else {
       for (int32_t rank = 0; rank < s_.ranks(); ++rank) r_.rounds_of[rank] = 0;
@@ -197,6 +203,7 @@ class RouteTables {
     if (TableTeam::lane() == 0) r_.group_tile[r_.rounds * groups] = all;
   }
 
+  const FusedParameters& p_;
   const Schedule& s_;
   Routing& r_;
   const std::byte* records_;

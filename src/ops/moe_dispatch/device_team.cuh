@@ -3,13 +3,13 @@
 
 #include "device/comm/call_gate.cuh"
 #include "device/ptx/control.cuh"
-#include "device/tile/tile_form.h"
+#include "device/sync/call_remark.cuh"
+#include "ops/moe_dispatch/device_limits.h"
 #include "ops/moe_dispatch/device_parameters.cuh"
 
 namespace tilewire::moe_dispatch {
 
 constexpr uint32_t kTableBarrier = 5;  // behind those of a tile kernel (device/tile/store.cuh)
-constexpr int32_t kTableThreads = kComputeGroups * kWarpgroupThreads, kTableWarps = kTableThreads / 32;
 
 class TableTeam {
  public:
@@ -49,6 +49,12 @@ TILEWIRE_DEVICE Value sum_up_by_warp(int32_t count, Value first, const Number& n
     first += __shfl_sync(0xffffffff, all, 31);
   }
   return first;
+}
+
+// By one thread that speaks for the rank.
+TILEWIRE_DEVICE void remark(const FusedParameters& p, Remark kind, int64_t first, int64_t second, int64_t third) {
+  leave_remark(p.remark,
+               {.op = p.call.limits.op, .kind = static_cast<int32_t>(kind), .numbers = {first, second, third}});
 }
 
 }  // namespace tilewire::moe_dispatch

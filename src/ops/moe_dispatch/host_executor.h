@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "executor/call.h"
-#include "ops/moe_dispatch/routing_tables.h"
+#include "ops/moe_dispatch/caller_routes.h"
 #include "ops/moe_dispatch/schedule.h"
 
 namespace tilewire::moe_dispatch {
@@ -21,8 +21,9 @@ struct CallCounts {
 
 // The caller's memory for one call. All views have been checked against the problem.
 struct HostOperands {
-  MatrixView x;                  // [own tokens, H]
-  TokenRoutes routes;            // of the same tokens
+  MatrixView x;        // [own tokens, H]
+  TokenRoutes routes;  // of the same tokens; a kernel takes given_routes
+  CallerRoutes given_routes;
   std::vector<MatrixView> w;     // [H, I] of each own expert, in the order of their numbers
   MatrixView out;                // [rows or more, I], columns contiguous; rows behind those that come become zeros
   int32_t* origins = nullptr;    // [rows of out, 3]: whose token, which of that rank's, which of its experts; or -1

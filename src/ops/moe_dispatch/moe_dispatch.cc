@@ -1,12 +1,12 @@
 #include "ops/moe_dispatch/moe_dispatch.h"
 
 #include <fmt/format.h>
-#include <tilewire/error.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <utility>
 
+#include "operands/matrix_checks.h"
 #include "ops/moe_dispatch/arguments_check.h"
 
 namespace tilewire::moe_dispatch {
@@ -16,20 +16,19 @@ int64_t most_of(const std::vector<int64_t>& counts) {
   return counts.empty() ? 0 : *std::max_element(counts.begin(), counts.end());
 }
 
-void refuse_overflow(const Routing& routing) {
-  throw Error(ErrorKind::resource,
-              {.what = "a rank gets more rows than max_tokens",
-               .where = kCallName,
-               .values = fmt::format("rank {} gets {} rows", routing.overflow_rank.value, routing.overflow_rows),
-               .limit = fmt::format("max_tokens = {}", routing.most_rows),
-               .advice = "raise max_tokens on all ranks, or leave it out; nothing was moved, the "
-                         "result is NaN and the communicator can be used"});
-}
-
 }  // namespace
 
+Error overflow_error(Rank of, int64_t rows, int64_t most) {
+  return Error(ErrorKind::resource, {.what = "a rank gets more rows than max_tokens",
+                                     .where = kCallName,
+                                     .values = fmt::format("rank {} gets {} rows", of.value, rows),
+                                     .limit = fmt::format("max_tokens = {}", most),
+                                     .advice = "raise max_tokens on all ranks, or leave it out; nothing was moved, the "
+                                               "result is NaN and the communicator can be used"});
+}
+
 void Op::check(const Arguments& arguments, Session& session) {
-  check_arguments(arguments, session.rank(), session.topology().ranks);
+  check_arguments(arguments, session.rank(), session.topology().ranks, session.gpu() == nullptr);
 }
 
 Problem Op::make_problem(const Arguments& args, Session& session, CountExchange&) {
@@ -46,6 +45,10 @@ Problem Op::make_problem(const Arguments& args, Session& session, CountExchange&
     p.most_tokens = p.planned_tokens = rounded_size(most_of(args.counted->tokens));
   } else if (args.max_tokens) {
     p = limited_problem(std::move(p), *args.max_tokens, args.max_source_tokens);
+  } else if (!args.counts_only) {  // no step of a row of calls
+    refuse_argument(kCallName, "rows cannot be counted in a graph", "max_tokens was not given",
+                    "how many a rank may get",
+                    "pass max_tokens= to calls that are captured, and to the call before the capture");
   }
   p.validate();
   return p;
@@ -66,7 +69,9 @@ Schedule Op::make_schedule(const Tables& tables, Epoch epoch, const Arguments& a
 // Rows and records that were written, by whose memory they were written into; the network counts what the proxy was
 // given.
 CallReport Op::report(const Schedule& s) {
-  if (!s.counts_only && s.routing->overflow_rank.value >= 0) refuse_overflow(*s.routing);
+  if (!s.counts_only && s.routing->overflow_rank.value >= 0) {
+    throw overflow_error(s.routing->overflow_rank, s.routing->overflow_rows, s.routing->most_rows);
+  }
   CallReport report;
   const int64_t row_bytes = s.buffers.row_pitch;
   const auto rows_of = [&](Rank source, Rank to, int32_t round, int32_t piece) {

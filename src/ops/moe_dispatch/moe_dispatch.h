@@ -2,6 +2,7 @@
 #pragma once
 
 #include <tilewire/call.h>
+#include <tilewire/error.h>
 #include <tilewire/matrix.h>
 
 #include <functional>
@@ -31,7 +32,7 @@ struct Arguments {
   std::string plan_json;                     // empty: the planner chooses
   TileStandIn stand_in;                      // for tests and benchmarks
 
-  // Of a step of a call (Op::run_row). What is taken of the routes.
+  // Of a step of a call (Op::run_row). What is taken of the routes, on CPU ranks.
   RouteCopy* copy = nullptr;
   // Counts alone, in place of the call: into `counts`.
   bool counts_only = false;
@@ -58,7 +59,6 @@ struct Op : PlannedOp<PlanChoice, ScheduleTables> {
   using Operands = HostOperands;
 
   static constexpr const char* kName = kCallName;
-  static constexpr bool kHasKernel = false;
   static constexpr const char* kMismatchAdvice = "all ranks bring tokens of the same H, k and dtype";
   static void check(const Arguments& arguments, Session& session);
   static Problem make_problem(const Arguments& arguments, Session& session, CountExchange& counts);
@@ -90,6 +90,9 @@ struct Op : PlannedOp<PlanChoice, ScheduleTables> {
     return report;
   }
 };
+
+// Of a call in which rank `of` would have got so many rows, `most` of them at most. Nothing has moved.
+Error overflow_error(Rank of, int64_t rows, int64_t most);
 
 // The calls of one communicator.
 using Operation = OpCalls<Op>;

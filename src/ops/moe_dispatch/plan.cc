@@ -8,20 +8,15 @@
 
 #include "base/bytes.h"
 #include "ops/moe_dispatch/model.h"
+#include "ops/moe_dispatch/shared_plan.h"
 #include "planning/planner.h"
 #include "planning/walked_cost.h"
 
 namespace tilewire::moe_dispatch {
 namespace {
 
-constexpr int32_t kTriedBlocks = 4;
-constexpr int64_t kLeastBlock = 16;
-constexpr int64_t kChunkBytes = 128 << 10;  // of a command, as near as whole tokens come
 // Shared parts are priced with tiles that are each rank's own to choose, large ones: they are walked fast.
 constexpr int32_t kPricedTileRows = 256, kPricedTileCols = 2048, kPricedWorkers = 8;
-constexpr int64_t kPricedCols = 2048;
-
-int64_t chunks_of_block(const PlanChoice& c) { return div_up(c.block_tokens, c.chunk_tokens); }
 
 }  // namespace
 
@@ -29,22 +24,13 @@ int64_t chunks_of_block(const PlanChoice& c) { return div_up(c.block_tokens, c.c
 class Planner : public PlannerOf<PlanChoice> {
  public:
   static constexpr const char* kName = kCallName;
-  static constexpr const char* kSharedCost = "with I = 2048";
+  static constexpr const char* kSharedCost = kPricedAs;
 
-  Planner(const Problem& problem, const PlanContext& context) : PlannerOf(problem, context) {
-    for (size_t e = 0; e < p_.rank_of_expert.size(); ++e) {
-      if (p_.rank_of_expert[e] >= 0 && p_.rank_of_expert[e] < x_.topology.ranks) continue;
-      throw Error(ErrorKind::invalid_argument,
-                  {.what = "an expert is on no rank",
-                   .where = kName,
-                   .values = fmt::format("experts[{}] = {}", e, p_.rank_of_expert[e]),
-                   .limit = fmt::format("0 to {}, for {} ranks", x_.topology.ranks - 1, x_.topology.ranks)});
-    }
-  }
+  Planner(const Problem& problem, const PlanContext& context) : PlannerOf(problem, context) { check_placement(p_, x_); }
 
   int64_t half_bytes(const PlanChoice& c) const { return buffers_of(p_, c, x_).end(); }
   std::string reason_against(const PlanChoice& c) const {
-    std::string reason = reason_against_shared(c);
+    std::string reason = reason_against_shared(p_, c, x_);
     if (!reason.empty()) return reason;
     const int64_t words = int64_t{x_.topology.ranks} * x_.arena.flags.max_chunks;
     const int64_t rounds = most_rounds(p_, c, x_);
@@ -54,25 +40,7 @@ class Planner : public PlannerOf<PlanChoice> {
     return "";
   }
 
-  // All tokens in one round, in two, in four, ...: the first few of them that there is memory for, as each takes long to
-  // price; the smaller the rounds the earlier the first rows come, the larger the fewer times a weight is read.
-  std::vector<PlanChoice> shared_candidates() const {
-    const int64_t tokens = std::max<int64_t>(1, p_.planned_tokens);
-    std::vector<PlanChoice> choices;
-    int32_t fitting = 0;
-    for (int64_t rounds = 1; fitting < kTriedBlocks; rounds *= 2) {
-      PlanChoice choice{.block_tokens = div_up(tokens, rounds), .window = rounds == 1 ? 1 : 2, .cursors = {}};
-      choice.chunk_tokens = chunk_tokens(choice.block_tokens);
-      fitting += reason_against_reserve(half_bytes(choice), x_).empty() ? 1 : 0;
-      for (const auto& [local_first, pieces] : {std::pair{true, 1}, {false, 1}, {false, 4}}) {
-        choice.local_first = local_first;
-        choice.pieces = pieces;
-        if (!local_first || x_.topology.nodes > 1) choices.push_back(choice);
-      }
-      if (choice.block_tokens <= kLeastBlock || p_.counts_only) break;
-    }
-    return choices;
-  }
+  std::vector<PlanChoice> shared_candidates() const { return shared_choices(p_, x_); }
   // By agreed values alone.
   double shared_cost_s(const PlanChoice& c) const {
     if (p_.counts_only) return 0;
@@ -109,34 +77,6 @@ class Planner : public PlannerOf<PlanChoice> {
   }
 
  private:
-  // More tokens a command where there are not words for so many.
-  int64_t chunk_tokens(int64_t block) const {
-    const int64_t pitch = buffers_of(p_, PlanChoice{.cursors = {}}, x_).token_pitch;
-    int64_t chunk = std::clamp<int64_t>(kChunkBytes / std::max<int64_t>(1, pitch), 1, block);
-    while (chunk < block && div_up(p_.most_tokens, block) * div_up(block, chunk) > x_.arena.flags.max_chunks) {
-      chunk = std::min(2 * chunk, block);
-    }
-    return chunk;
-  }
-  std::string reason_against_shared(const PlanChoice& c) const {
-    const Buffers buffers = buffers_of(p_, c, x_);
-    if (x_.topology.nodes > 1 && buffers.record_bytes > CommandLimits::kChunkBytes) {
-      return fmt::format("counts of {} rounds are {} bytes, at most {}", most_rounds(p_, c, x_), buffers.record_bytes,
-                         CommandLimits::kChunkBytes);
-    }
-    if (p_.counts_only) return "";
-    if (p_.most_tokens > most_rounds(p_, c, x_) * c.block_tokens) {
-      return fmt::format("{} tokens are {} rounds of {} words of a source, there are {}", p_.most_tokens,
-                         div_up(p_.most_tokens, c.block_tokens), std::max(c.pieces, chunks_of_block(c)),
-                         x_.arena.flags.max_chunks);
-    }
-    if (buffers.slot_rows > INT32_MAX) return fmt::format("{} rows in a round", buffers.slot_rows);
-    const int64_t chunk_bytes = checked_mul(std::min(c.chunk_tokens, c.block_tokens), buffers.token_pitch);
-    if (x_.topology.nodes > 1 && chunk_bytes > CommandLimits::kChunkBytes) {
-      return fmt::format("chunks of {} bytes, at most {}", chunk_bytes, CommandLimits::kChunkBytes);
-    }
-    return "";
-  }
   double longest_product_s(const PlanChoice& choice) const {
     const SampledTables tables(p_, choice, x_);
     const Schedule schedule = tables.schedule(1);
@@ -193,12 +133,6 @@ int32_t most_entries(const Topology& t) {
 }
 
 }  // namespace
-
-int64_t most_rounds(const Problem& p, const PlanChoice& c, const PlanContext& context) {
-  if (p.counts_only) return 1;
-  const int64_t by_words = context.arena.flags.max_chunks / std::max(c.pieces, chunks_of_block(c));
-  return std::min(by_words, div_up(p.most_tokens, c.block_tokens));
-}
 
 Buffers buffers_of(const Problem& p, const PlanChoice& c, const PlanContext& context) {
   const Topology& t = context.topology;

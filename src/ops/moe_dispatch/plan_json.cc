@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
-#include "ops/moe_dispatch/plan.h"
+#include "ops/moe_dispatch/device_plan.h"
 
 namespace tilewire::moe_dispatch {
 
 std::string to_json(const PlanChoice& choice) { return choice_to_json(kCallName, choice); }
 PlanChoice PlanChoice::from_json(const std::string& json) { return choice_from_json<PlanChoice>(kCallName, json); }
+
+std::string to_json(const FusedPlan& plan) { return choice_to_json(kCallName, plan); }
+FusedPlan FusedPlan::from_json(const std::string& json) { return choice_from_json<FusedPlan>(kCallName, json); }
 
 std::string PlanChoice::shared_text() const {
   return fmt::format("rounds of {} tokens a rank, room for {} round{}, chunks of {} tokens, {} piece{} of experts, {}",

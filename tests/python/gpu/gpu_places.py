@@ -43,9 +43,19 @@ SUM_PLACES = ("3", "2x2")
 _SUM_PROGRAMS = ("values", "streams", "graphs", "bits", "refusals", "disagreements", "cupy_arrays", "layers")
 SHARED_RUNS |= {f"gpu_sum_programs.{program}:{op}": [*SUM_PLACES] for op in SUM_OPS for program in _SUM_PROGRAMS}
 
+# So have those of an operation with programs of its own.
+DISPATCH_PLACES = ("3", "2x2")
+_DISPATCH = "gpu_dispatch_programs"
+SHARED_RUNS |= {
+    f"{_DISPATCH}.{program}": [*DISPATCH_PLACES]
+    for program in ("values", "graphs", "remarks", "refusals", "cupy_arrays")
+}
+
 
 def launch_of(program: str) -> str:
     """What programs of one launch have in common: "" or their operation."""
+    if program.startswith(f"{_DISPATCH}."):
+        return _DISPATCH
     return next((op for op in SUM_OPS if program.endswith(f":{op}")), "")
 
 

@@ -1,0 +1,121 @@
+#include "ops/moe_dispatch/device_plan.h"
+
+#include <gtest/gtest.h>
+#include <tilewire/error.h>
+
+#include <algorithm>
+#include <string>
+
+#include "schedule/topology_tables.h"
+#include "testing/plan_test_support.h"
+
+namespace tilewire::moe_dispatch {
+namespace {
+
+class FusedDispatchPlanTest : public testing::Test {
+ protected:
+  PlanContext context(int32_t rank = 0) const {
+    return {.topology = nodes_.view(),
+            .me = Rank{rank},
+            .arena = {.flags = {.ranks = 4, .max_chunks = 4096},
+                      .half_stride_bytes = int64_t{64} << 30,
+                      .user_stride_bytes = int64_t{1} << 30},
+            .machine = kH200Machine,
+            .workers = kH200Workers};
+  }
+  static Problem problem(int64_t tokens, int64_t h, int64_t cols, int32_t experts = 64, int32_t top_k = 8) {
+    Problem p{.rank_of_expert = {}, .h = h, .top_k = top_k};
+    for (int32_t e = 0; e < experts; ++e) p.rank_of_expert.push_back(e % 4);
+    p.most_tokens = p.planned_tokens = tokens;
+    p.most_rows = 4 * tokens * top_k;
+    p.cols = cols;
+    return p;
+  }
+  static FusedPlan best(const Problem& problem, const PlanContext& x) {
+    return make_plan<FusedPlan>(problem, x).choice;
+  }
+
+  TopologyTables nodes_ = TopologyTables::from_layout({2, 2});
+};
+
+TEST_F(FusedDispatchPlanTest, TheSharedPartIsTheSameOnAllRanksWhateverTheirColumnsAndSms) {
+  const CallParts agreed = best(problem(4096, 7168, 2048), context()).agreed();
+  for (int32_t r = 0; r < 4; ++r) {
+    PlanContext x = context(r);
+    x.workers = 17 + 20 * r;
+    const FusedPlan plan = best(problem(4096, 7168, 100 + 1000 * r), x);
+    EXPECT_EQ(plan.agreed(), agreed);
+    EXPECT_EQ(plan.choice.workers, 16 + 20 * r) << "whole clusters";
+  }
+}
+
+TEST_F(FusedDispatchPlanTest, EachCandidateSaysWhyItLostAndOneOfThemIsUnfused) {
+  const PlanOf<FusedPlan> plan = make_plan<FusedPlan>(problem(4096, 7168, 2048), context());
+  for (const bool is_fused : {true, false}) {
+    EXPECT_TRUE(std::any_of(plan.candidates.begin(), plan.candidates.end(), [&](const CandidateOf<FusedPlan>& c) {
+      return c.choice.choice.is_fused == is_fused && !c.verdict.empty();
+    }));
+  }
+  EXPECT_NE(form_of(plan.choice), nullptr);
+  EXPECT_GE(plan.predicted_s, std::max(plan.compute_s, plan.communication_s));
+}
+
+// A weight is read once a round: rounds are worth it where rows take longer than weights.
+TEST_F(FusedDispatchPlanTest, FewTokensGoInOneRoundAndManyInSeveral) {
+  EXPECT_GE(best(problem(64, 7168, 2048), context()).choice.block_tokens, 64);
+  EXPECT_LT(best(problem(32768, 7168, 2048, 8, 2), context()).choice.block_tokens, 32768);
+}
+
+TEST_F(FusedDispatchPlanTest, WhatMovesCostsMoreOverASlowerNetwork) {
+  PlanContext slow = context();
+  slow.machine.network_bytes_per_s /= 10;
+  const Problem p = problem(8192, 7168, 2048);
+  const PlanOf<FusedPlan> fast = make_plan<FusedPlan>(p, context()), plan = make_plan<FusedPlan>(p, slow);
+  EXPECT_GT(plan.communication_s, 5 * fast.communication_s);
+  EXPECT_GT(plan.predicted_s, plan.communication_s);
+}
+
+TEST_F(FusedDispatchPlanTest, ACountAloneTakesNextToNoMemory) {
+  Problem p = problem(0, 7168, 2048);
+  p.counts_only = true;
+  const PlanOf<FusedPlan> plan = make_plan<FusedPlan>(p, context());
+  EXPECT_LT(plan.half_bytes, 1 << 20);
+  EXPECT_EQ(plan.choice.choice.workers, kH200Workers);
+}
+
+// The planner's sum and the walk of all roles see the same call.
+TEST_F(FusedDispatchPlanTest, ThePredictionIsNearWhatTheRolesTakeOnAClock) {
+  const Problem p = problem(2048, 2048, 1408);
+  const PlanOf<FusedPlan> plan = make_plan<FusedPlan>(p, context());
+  const double walked_s = simulate(p, plan.choice, nodes_, context(), false).seconds;
+  EXPECT_GT(walked_s, plan.compute_s * 0.9);
+  EXPECT_LT(plan.predicted_s, 2 * walked_s);
+  EXPECT_GT(plan.predicted_s, walked_s / 2);
+}
+
+TEST_F(FusedDispatchPlanTest, JsonGoesBothWaysAndPlansThatCannotBeAreRefusedByName) {
+  const Problem p = problem(600, 512, 264);
+  FusedPlan other = best(p, context());
+  other.choice.raster_rows = 3;
+  other.choice.workers = 6;
+  const FusedPlan read = FusedPlan::from_json(to_json(other));
+  EXPECT_EQ(to_json(read), to_json(other));
+  EXPECT_EQ(check_plan(read, p, context()).choice.choice.workers, 6);
+  const auto reason = [&](const auto& change) {
+    FusedPlan plan = other;
+    change(plan.choice);
+    return error_of([&] { check_plan(plan, p, context()); });
+  };
+  EXPECT_NE(reason([](PlanChoice& c) { c.tile_rows = 100; }).find("no kernel has such tiles"), std::string::npos);
+  EXPECT_NE(reason([](PlanChoice& c) { c.workers = 5; }).find("no grid has 5 CTAs"), std::string::npos);
+  const auto refusal = [&](const auto& change) {
+    Problem changed = p;
+    change(changed);
+    return error_of([&] { make_plan<FusedPlan>(changed, context()); });
+  };
+  EXPECT_NE(refusal([](Problem& q) { q.out_dtype = DataType::fp32; }).find("dtype of their own"), std::string::npos);
+  EXPECT_NE(refusal([](Problem& q) { q.rank_of_expert[1] = 4; }).find("experts[1] = 4"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tilewire::moe_dispatch

@@ -1,0 +1,100 @@
+#include "ops/moe_dispatch/dispatch_times.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/bytes.h"
+#include "schedule/call_cost.h"
+
+namespace tilewire::moe_dispatch {
+namespace {
+
+constexpr double kMemoryBytesPerS = 3.2e12;         // of a GPU
+constexpr double kTablesS = 25e-6, kTokenS = 3e-9;  // counts and tables of a call, measured
+
+}  // namespace
+
+DispatchTimes::DispatchTimes(const Problem& problem, const FusedPlan& plan, const PlanContext& context, int64_t cols,
+                             int32_t ctas)
+    : p_(problem),
+      c_(plan.choice),
+      x_(context),
+      cols_(cols),
+      clusters_(std::max(1, ctas / form_of(plan)->cluster_ctas())),
+      width_(static_cast<double>(context.topology.ranks) / context.topology.nodes),
+      rows_(static_cast<double>(problem.planned_tokens) * problem.top_k),
+      own_experts_(static_cast<double>(problem.experts()) / context.topology.ranks),
+      rounds_(static_cast<int32_t>(div_up(problem.planned_tokens, plan.choice.block_tokens))),
+      phases_(plan.choice.local_first && context.topology.nodes > 1 ? 2 : 1) {
+  const CacheUse use = cache_use(context.machine.ranks_per_gpu, 2);
+  tile_s_ = tile_clocks(*form_of(plan), problem.h, use) * kFlopsPerClock / context.machine.worker_flops;
+}
+
+// To ranks of the own node, whatever their experts; warps copy all of it, the link what is not this rank's own.
+double DispatchTimes::moved_local_s() const {
+  const double bytes = rows_ / x_.topology.nodes * static_cast<double>(buffers_of(p_, c_, x_).row_pitch);
+  return std::max(bytes / x_.machine.copy_bytes_per_s, bytes * (width_ - 1) / width_ / x_.machine.node_bytes_per_s);
+}
+
+// A token goes to each other node that has one of its experts once, and is spread there.
+double DispatchTimes::moved_remote_s() const {
+  const double nodes = x_.topology.nodes;
+  if (nodes < 2) return 0;
+  const Machine& m = x_.machine;
+  const Buffers buffers = buffers_of(p_, c_, x_);
+  const auto tokens = static_cast<double>(p_.planned_tokens);
+  const double sent = tokens * (nodes - 1) * (1 - std::pow(1 - 1 / nodes, p_.top_k));
+  const double chunks = std::max(sent / static_cast<double>(c_.chunk_tokens), rounds_ * (nodes - 1));
+  const double handling_s = (m.ranks_per_gpu > 1 ? 1 : 2) * m.command_s;
+  const double spread = rows_ * (1 - 1 / nodes) * static_cast<double>(buffers.row_pitch);
+  return std::max({sent * static_cast<double>(buffers.token_pitch) / m.network_bytes_per_s, chunks * handling_s,
+                   spread / m.copy_bytes_per_s, spread * (width_ - 1) / width_ / m.node_bytes_per_s});
+}
+
+// The weights of all its experts are read again.
+double DispatchTimes::unit_s() const {
+  const FormNumbers& form = FusedPlan::kForms[0];
+  const double units = static_cast<double>(rounds_) * phases_ * static_cast<double>(c_.pieces);
+  const double experts = own_experts_ / static_cast<double>(c_.pieces);
+  if (experts <= 0 || cols_ == 0) return 0;
+  const double blocks = std::ceil(rows_ / units / experts / form.work_rows());
+  const double tiles = experts * blocks * static_cast<double>(div_up(cols_, form.work_cols()));
+  const double weight_bytes = experts * static_cast<double>(p_.h * cols_ * size_bytes(p_.dtype));
+  return std::max(std::ceil(tiles / clusters_) * tile_s_,
+                  weight_bytes * std::max(1, x_.machine.ranks_per_gpu) / kMemoryBytesPerS);
+}
+
+// Rounds on a clock: what moves is one behind the other, and waits for the slot that it goes to.
+Cost DispatchTimes::cost() const {
+  const Machine& m = x_.machine;
+  const CallFrame frame{.topology = x_.topology, .arena = x_.arena, .me = x_.me};
+  const double local_s = moved_local_s(), remote_s = moved_remote_s(), unit = unit_s();
+  const double tables_s = kTablesS + kTokenS * static_cast<double>(p_.planned_tokens) +
+                          (x_.topology.nodes > 1 ? m.network_latency_s + 2 * m.command_s : m.node_latency_s);
+  const double begin_s = begin_cost_s(frame, m) + tables_s, told_s = m.step_s + m.node_latency_s;
+  const double pieces = static_cast<double>(c_.pieces), all = rounds_ * pieces;
+  double local = begin_s, remote = begin_s + (x_.topology.nodes > 1 ? m.network_latency_s : 0), computed = begin_s;
+  std::vector<double> round_end;
+  for (int32_t r = 0; r < rounds_; ++r) {
+    const double free = r >= c_.window ? round_end[static_cast<size_t>(r - c_.window)] : 0;
+    local = std::max(local, free);
+    remote = std::max(remote, free);
+    const double whole = std::max(local + local_s / rounds_, remote + remote_s / rounds_) + told_s;
+    for (int32_t phase = 0; phase < phases_; ++phase) {
+      for (int64_t piece = 0; piece < c_.pieces; ++piece) {
+        if (phase == 0) local += local_s / all;
+        if (phase + 1 == phases_) remote += remote_s / all;
+        double ready = (phases_ == 1 ? std::max(local, remote) : phase == 0 ? local : remote) + told_s;
+        if (!c_.is_fused) ready = whole;
+        computed = std::max(computed, ready) + unit;
+      }
+    }
+    round_end.push_back(computed + told_s);
+  }
+  return {.compute_s = unit * phases_ * all,
+          .communication_s = std::max(local_s, remote_s),
+          .total_s = computed + end_cost_s(frame, m)};
+}
+
+}  // namespace tilewire::moe_dispatch
