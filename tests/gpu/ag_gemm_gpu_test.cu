@@ -16,7 +16,6 @@
 namespace tilewire {
 namespace {
 
-constexpr uint64_t kSanitizedPatienceNs = 60'000'000'000;
 
 FusedSize in_a_row(const std::vector<int32_t>& widths, Personality personality) {
   return {.name = "", .rows = {130, 70, 64, 1}, .k = 72, .cols = {96}, .widths = widths, .personality = personality};

@@ -16,6 +16,7 @@
 namespace tilewire {
 
 constexpr uint64_t kPatienceNs = 2'000'000'000;
+constexpr uint64_t kSanitizedPatienceNs = 60'000'000'000;  // under compute-sanitizer
 constexpr Epoch kWrap = (Epoch{1} << 32) - 3;
 constexpr int kUnwritten = 0x11;        // no NaN, so that unfinished output can be told from what nobody wrote
 constexpr uint32_t kMostDelayUs = 200;  // of a rank, at random, before each replay

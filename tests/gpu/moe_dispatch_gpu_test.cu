@@ -1,5 +1,7 @@
 // The fused MoE dispatch on virtual nodes of 1, 2 and 4 ranks: every table, row and element of every call, and the ways in
-// which a call ends early. moe_dispatch_gpu_test [PART OF A NAME | --gpus PART]: `--gpus` spreads the ranks over all GPUs.
+// which a call ends early.
+//   moe_dispatch_gpu_test [--gpus] [PART OF A NAME]    --gpus spreads the ranks over all GPUs
+//   moe_dispatch_gpu_test --sanitized                  small sizes and long deadlines, for compute-sanitizer
 #include "gpu_program.cuh"
 #include "moe_case.cuh"
 #include "ops/moe_dispatch/roles.h"
@@ -59,6 +61,10 @@ void test_trace() {
 }
 
 int run(const std::string& part) {
+  if (part == "--sanitized") {
+    test_sizes_of<MoeCase>(small_moe_sizes(), "", 2, kSanitizedPatienceNs);
+    return verdict_of_claims();
+  }
   test_sizes_of<MoeCase>(moe_sizes(), part);
   if (part.empty() || part == "in a row") {
     test_calls_in_a_row_of<MoeCase>(in_a_row({4}, Personality::rc));

@@ -177,4 +177,30 @@ inline std::vector<MoeSize> moe_sizes() {
   };
 }
 
+// A rank, a node, and two nodes with rounds in a window.
+inline std::vector<MoeSize> small_moe_sizes() {
+  return {
+      {.name = "one rank", .tokens = {9}, .rank_of_expert = dealt(3, 1), .top_k = 2, .h = 72, .cols = 40, .ctas = 4},
+      {.name = "two ranks, rounds in a window",
+       .tokens = {17, 5},
+       .rank_of_expert = dealt(3, 2),
+       .top_k = 2,
+       .h = 64,
+       .cols = 24,
+       .block_tokens = 8,
+       .window = 2,
+       .ctas = 4},
+      {.name = "1 + 1 nodes",
+       .tokens = {17, 5},
+       .rank_of_expert = dealt(3, 2),
+       .top_k = 2,
+       .h = 64,
+       .cols = 24,
+       .block_tokens = 8,
+       .window = 2,
+       .chunk_tokens = 4,
+       .ctas = 4,
+       .widths = {1, 1}}};
+}
+
 }  // namespace tilewire
