@@ -21,7 +21,7 @@
 //   bool is_loaded(const Ready&)                              it lacks nothing that load() gives
 //   void load(Prepared&, const Arguments&)                    what may be done once no call is under way
 //   void note_agreed(Call&, const Prepared&)                  collective, where the text was new: the call may begin
-//   CallReport run(Call&, const Prepared&, uint64_t agreed_hash, const Operands&, const Arguments&, const Target&)
+//   CallReport run(Call&, const CheckedCall&, const Arguments&, const Target&)
 //   void spoil(const Operands&)                               the call has begun and failed: what becomes of results
 #pragma once
 
@@ -30,6 +30,7 @@
 #include <map>
 #include <memory>
 #include <new>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -110,6 +111,21 @@ struct KeptOf<Op> {
   using Type = typename Op::Kept;
 };
 
+// A call that has passed all checks of this rank.
+template <class B>
+struct CheckedCall {
+  using Problem = typename B::Op::Problem;
+
+  std::shared_ptr<Prepared<B>> prepared;
+  std::optional<Problem> own_problem;  // where it says more than the shape, for which all is prepared
+  CallTextRef text;                    // what has to be equal in this call
+  uint64_t hash = 0;
+  typename B::Op::Operands operands;
+  bool has_begun = false;
+
+  const Problem& problem() const { return own_problem ? *own_problem : prepared->problem; }
+};
+
 template <class B>
 class CallCycle {
  public:
@@ -146,13 +162,7 @@ class CallCycle {
   size_t prepared_names() const { return prepared_.size(); }
 
  protected:
-  struct Checked {
-    std::shared_ptr<Prepared<B>> prepared;
-    CallTextRef text;  // what has to be equal in this call
-    uint64_t hash = 0;
-    typename Op::Operands operands;
-    bool has_begun = false;
-  };
+  using Checked = CheckedCall<B>;
 
   // What the user takes for a call: one, or a row of them.
   CallReport run_row(const Arguments& arguments, const typename B::Target& target, const Problem* fixed) {
@@ -173,7 +183,7 @@ class CallCycle {
       // After all checks: a rank that has begun does not outlive the refusal of another one.
       checked.has_begun ? call.describe(checked.text) : call.begin(checked.text);
       agree(call, *checked.prepared, &arguments);
-      CallReport report = back_end_.run(call, prepared, checked.hash, checked.operands, arguments, target);
+      CallReport report = back_end_.run(call, checked, arguments, target);
       report.plan_json = prepared.plan_json;
       report.predicted_s = prepared.plan.predicted_s;
       return report;
@@ -220,6 +230,7 @@ class CallCycle {
     checked.hash = checked.prepared->agreed_hash;
     if constexpr (HasShape<Problem>) {
       if (problem == checked.prepared->problem) return;
+      checked.own_problem = problem;
       checked.text = make_text(problem, checked.prepared->plan);
       checked.hash = checked.text->hash();
     }

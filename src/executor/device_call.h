@@ -22,6 +22,11 @@
 //   bool is_read(const Operands&)                              whether this is such a call
 //   void read(const Kernel&, const Operands&)                  behind its kernel
 // make_kernel, launch and read find the rank's GPU current.
+//
+// Where problems say more than their shape, for which kernels are made, report is missing, and these two are
+//   void check_problem(const Problem&)                         what a kernel cannot do of the call's own part
+//   CallReport launch(const Kernel&, uint64_t agreed_hash, const Problem&, const Operands&, void* stream)
+// which refuses a capture of a problem that no call has had before.
 #pragma once
 
 #include <memory>
@@ -65,7 +70,15 @@ class DeviceBackEnd {
   std::string plan_json(const Plan& plan) const { return plan.json; }
   CallParts agreed(const Problem& problem, const Plan& plan) const { return D::agreed(problem, plan); }
   Ready make_ready(const Problem& problem, const Plan& plan, const PlanContext& context) const {
-    return {D::report(problem, plan, context), nullptr};
+    if constexpr (HasShape<Problem>) {
+      return {};
+    } else {
+      return {D::report(problem, plan, context), nullptr};
+    }
+  }
+  void settle(const Arguments&, const Problem& problem,
+              const Prepared<DeviceBackEnd>&) const requires HasShape<Problem> {
+    D::check_problem(problem);
   }
   void check_operands(const Operands& operands) const { D::check_operands(operands); }
   // Kernels that wait use what is forgotten or appended to.
@@ -87,20 +100,30 @@ class DeviceBackEnd {
     session_.kernel_faults().add_text(prepared.agreed_hash, prepared.agreed);
   }
 
-  CallReport run(Call& call, const Prepared<DeviceBackEnd>& prepared, uint64_t, const Operands& operands,
-                 const Arguments&, const Target& target) const {
+  CallReport run(Call& call, const CheckedCall<DeviceBackEnd>& checked, const Arguments&, const Target& target) const {
+    CallReport report;
     call.launch([&] {
       session_.gpu()->before_launch(target.stream);
-      launch(prepared, operands, target.stream);
+      report = launch(checked, target.stream);
       session_.gpu()->after_launch(target.stream);
     });
-    if constexpr (requires { D::is_read(operands); }) {
-      if (D::is_read(operands)) read(*prepared.ready.kernel, operands);
+    if constexpr (requires { D::is_read(checked.operands); }) {
+      if (D::is_read(checked.operands)) read(*checked.prepared->ready.kernel, checked.operands);
     }
-    return prepared.ready.report;
+    return report;
   }
-  void launch(const Prepared<DeviceBackEnd>& prepared, const Operands& operands, void* stream) const {
-    session_.gpu()->with_context([&] { D::launch(*prepared.ready.kernel, prepared.agreed_hash, operands, stream); });
+  CallReport launch(const CheckedCall<DeviceBackEnd>& checked, void* stream) const {
+    const Prepared<DeviceBackEnd>& prepared = *checked.prepared;
+    CallReport report = prepared.ready.report;
+    session_.gpu()->with_context([&] {
+      if constexpr (HasShape<Problem>) {
+        if (checked.own_problem) session_.kernel_faults().add_text(checked.hash, checked.text);
+        report = D::launch(*prepared.ready.kernel, checked.hash, checked.problem(), checked.operands, stream);
+      } else {
+        D::launch(*prepared.ready.kernel, checked.hash, checked.operands, stream);
+      }
+    });
+    return report;
   }
   void read(const typename D::Kernel& kernel, const Operands& operands) const {
     session_.wait_for_gpu();
@@ -146,9 +169,8 @@ class DeviceCalls : public CallCycle<DeviceBackEnd<D>> {
     if (!this->back_end_.is_loaded(prepared.ready) || !this->is_agreed(prepared)) {
       refuse_capture(Op::kName, prepared.problem.text());
     }
-    this->back_end_.launch(prepared, checked.operands, stream);
+    CallReport report = this->back_end_.launch(checked, stream);
     captured_.insert(checked.prepared);
-    CallReport report = prepared.ready.report;
     report.plan_json = prepared.plan_json;
     report.predicted_s = prepared.plan.predicted_s;
     return report;

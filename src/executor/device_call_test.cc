@@ -210,6 +210,46 @@ TEST_F(DeviceCall, AFirstCallIsNotCapturedAndALaterOneIsNoCallOfItsCommunicator)
   EXPECT_EQ(counts.launches, 5);
 }
 
+// What is above a hundred is a call's own; all calls of the rest are of one shape, and have one kernel.
+struct ShapedProblem : toy::Problem {
+  ShapedProblem shape() const { return {{size % 100}}; }
+  void validate() const {}
+};
+struct ShapedToy : DeviceToy {
+  struct Op : toy::Op {
+    using Problem = ShapedProblem;
+    static Problem make_problem(const toy::Arguments& arguments, Session& session, CountExchange& counts) {
+      return {toy::Op::make_problem(arguments, session, counts)};
+    }
+  };
+  static constexpr int64_t kMost = 900;
+
+  static void check_problem(const ShapedProblem& problem) {
+    if (problem.size >= kMost) throw Error(ErrorKind::invalid_argument, {.what = "no kernel sees so far"});
+  }
+  static CallReport launch(const ToyKernel& kernel, uint64_t hash, const ShapedProblem& problem, const toy::Operands& o,
+                           void* stream) {
+    EXPECT_EQ(kernel.size, problem.size % 100);
+    DeviceToy::launch(kernel, hash, o, stream);
+    CallReport report;
+    report.network_bytes = problem.size;
+    return report;
+  }
+};
+
+TEST_F(DeviceCall, CallsOfAShapeShareAKernelThatIsToldWhatIsTheirOwn) {
+  expect_all_well(run_gpu_ranks(2, gpu_options(), [](Session& s) {
+    DeviceCalls<ShapedToy> calls(s);
+    for (const int64_t size : {4, 104, 204, 104}) EXPECT_EQ(calls.run({.size = size}, nullptr).network_bytes, size);
+    EXPECT_NE(error_of_call([&] { calls.run({.size = ShapedToy::kMost + 4}, nullptr); }).find("sees so far"),
+              std::string::npos);
+    EXPECT_EQ(calls.run({.size = 304}, FakeGpu::captured_stream()).network_bytes, 304);
+    EXPECT_EQ(calls.agreed_texts(), 1u);
+  }));
+  EXPECT_EQ(counts.kernels, 2);
+  EXPECT_EQ(counts.launches, 10);
+}
+
 std::set<int64_t> live_kernels;  // their sizes; of one rank
 struct CountedKernel {
   CountedKernel(DeviceRank of, int64_t sized) : rank(std::move(of)), size(sized) { live_kernels.insert(size); }

@@ -85,13 +85,13 @@ class HostBackEnd {
   }
   { Op::settle(arguments, problem, prepared.ready); }
 
-  CallReport run(Call& call, const Prepared<HostBackEnd>& prepared, uint64_t agreed_hash, const Operands& operands,
-                 const Arguments& arguments, const Target&) const {
+  CallReport run(Call& call, const CheckedCall<HostBackEnd>& checked, const Arguments& arguments, const Target&) const {
+    const Prepared<HostBackEnd>& prepared = *checked.prepared;
     typename Op::Schedule schedule;
     const auto begin = std::chrono::steady_clock::now();
-    call.run(agreed_hash, [&](Epoch epoch) {
+    call.run(checked.hash, [&](Epoch epoch) {
       schedule = Op::make_schedule(prepared.ready, epoch, arguments, session_);
-      return Op::program(schedule, prepared.plan, operands, arguments);
+      return Op::program(schedule, prepared.plan, checked.operands, arguments);
     });
     CallReport report = Op::report(schedule);
     report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();

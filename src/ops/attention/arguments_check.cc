@@ -107,7 +107,7 @@ HostOperands make_operands(const Arguments& args, const Problem& problem, Rank m
           .scale = static_cast<float>(scale),
           .out = results.out,
           .lse = results.lse,
-          .sums = args.memory->sums.data()};
+          .sums = args.memory == nullptr ? nullptr : args.memory->sums.data()};
 }
 
 }  // namespace tilewire::attention
