@@ -64,9 +64,13 @@ struct RingAttentionArguments {
   std::function<Results()> make_results{};
 };
 
-// Throws Error as all_gather_matmul() does, and leaves results NaN where that does. CPU ranks only: GPU ranks refuse it
-// by name.
+// Throws Error as all_gather_matmul() does, and leaves results NaN where that does.
 TILEWIRE_API CallReport ring_attention(Communicator& comm, const RingAttentionArguments& arguments);
+// On GPU ranks, into `stream`, as all_gather_matmul() does: q, k, v and results in this rank's GPU memory, their columns
+// contiguous, addresses and other strides multiples of 16 bytes (those of lse aside); out_dtype is q's, a scale above 0.
+// Positions that are given and counts that are exchanged cannot be part of a graph, and documents only when a call has had
+// them before.
+TILEWIRE_API CallReport ring_attention(Communicator& comm, const RingAttentionArguments& arguments, void* stream);
 
 struct RingAttentionShape {
   std::vector<int64_t> rows;       // of each rank
@@ -93,6 +97,8 @@ class TILEWIRE_API RingAttention : public OpHandle<RingAttentionShape> {
   // `arguments` must have the shapes of the handle; rows, mask, placement, documents, plan and dtype of the result are the
   // handle's. The communicator must still live.
   CallReport operator()(const RingAttentionArguments& arguments) const;
+  // On GPU ranks.
+  CallReport operator()(const RingAttentionArguments& arguments, void* stream) const;
 };
 
 // Throws Error(invalid_argument) naming the number that cannot be, Error(resource) when no plan fits the arena.

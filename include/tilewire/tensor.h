@@ -8,7 +8,7 @@
 
 namespace tilewire {
 
-// [batch, rows, heads, dim] in host memory. Strides count elements and may be anything, so that memory laid out as
+// [batch, rows, heads, dim] in host memory, or in that of a GPU. Strides count elements and may be anything, so that memory laid out as
 // [batch, heads, rows, dim] is a view with two of them swapped; a view owns nothing.
 struct HeadsView {
   void* data = nullptr;

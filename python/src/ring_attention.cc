@@ -19,7 +19,8 @@ struct Attention {
 
   static constexpr const char* kName = "ring_attention";
   static constexpr const char* kHandle = "RingAttention";
-  static constexpr auto* kCall = &ring_attention;
+  static constexpr CallReport (*kCall)(Communicator&, const Arguments&) = &ring_attention;
+  static constexpr CallReport (*kCallOn)(Communicator&, const Arguments&, void*) = &ring_attention;
   static constexpr auto* kPlan = &plan_ring_attention;
 
   static RingAttentionArguments::Results to_results(const PythonResults& results) {

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from tilewire import _core, arrays
 from tilewire.argument_checks import count, counts, is_single, number, switch
 from tilewire.communicator import Communicator, calling
 from tilewire.errors import InvalidArgument
-from tilewire.op_calls import Call, Handle, refused, runner
-from tilewire.operand_memory import Memory, host_memory
+from tilewire.gpu.views import is_contiguous
+from tilewire.op_calls import Call, Handle, runner
+from tilewire.operand_memory import Memory
 from tilewire.operands import choose_rows, dtypes_of
 from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text, shared_rows
 from tilewire.sequence import POSITIONS, shard_rows
@@ -53,55 +53,60 @@ def ring_attention(
     out: Any = None,
     out_dtype: Any = None,
     plan: AnyPlan = None,
+    stream: Any = None,
 ) -> tuple[Any, Any]:
-    """Attention of this rank's queries over the keys and values of all ranks, which move while it computes. Collective;
-    blocks. CPU ranks only.
+    """Attention of this rank's queries over the keys and values of all ranks, which move while it computes. Collective.
+    On CPU ranks it blocks; on GPU ranks it returns when it is in the stream, as `all_gather_matmul` does.
 
     q: [B, S_r, Hq, D], this rank's rows of the sequence; S_r may be 0. bf16 or fp16 in host memory, any strides: an
         array laid out as [B, H, S, D] is passed as its view with two axes swapped, which copies nothing. A numpy array
-        (bf16 by ml_dtypes), a torch tensor, or anything with `__dlpack__`. D is 64 or 128.
+        (bf16 by ml_dtypes), a torch tensor, or anything with `__dlpack__`; on GPU ranks there, and copied where the
+        last axis is not contiguous, or others begin at no multiples of 16 bytes. D is 64 or 128.
     k, v: [B, S_kv_r, Hkv, D] of q's dtype; Hq is a multiple of Hkv, and keys are not copied for each head of q.
     causal: a query at position p sees the keys up to p + (all keys - all queries): the last query sees the last key.
-    scale: of the scores; None takes 1 / sqrt(D).
+    scale: of the scores; None takes 1 / sqrt(D). On GPU ranks above 0.
     positions: where this rank's rows are in the whole sequence; masks look at nothing else. "contiguous": rank after
         rank. "zigzag": as `tilewire.shard(..., positions="zigzag")` cuts it, so that causal ranks have as much to do.
         Or a list of S_r positions from 0 on, in any order, or a pair of lists, of queries and of keys: these are told
-        to all ranks in every call, one round trip over the control connection.
+        to all ranks in every call, one round trip over the control connection. On GPU ranks such a call cannot be part
+        of a graph.
     cu_seqlens: several documents in one sequence: where each begins and, last, where the last one ends; the same on all
         ranks. A row sees its own document alone, where causal as above. Documents may cross ranks and be empty; rows
         behind the last one are pads, which see nothing and are not seen. A pair of lists where queries and keys have
-        different ones.
+        different ones. Part of a graph on GPU ranks are documents that a call has had before.
     rows: of q: None when all ranks bring as many; a list of every rank's S_r, the same on all ranks; or "exchange":
         counts travel over the control connection in each call. `tilewire.shard_rows` makes the list.
     kv_rows: of k and v, likewise; None: known as `rows` are, and the same list.
     comm: a communicator; None takes the only open one.
     out: where o goes, [B, S_r, Hq, D] of out_dtype, C-contiguous. It must not overlap an input.
-    out_dtype: dtype of o; None takes out's or else q's. lse is fp32.
+    out_dtype: dtype of o; None takes out's or else q's, which it is on GPU ranks. lse is fp32.
     plan: a `Plan`, a dict or JSON text with the keys that `plan_ring_attention` describes; None lets the planner
         choose. is_step_major, chunk_rows and window must be equal on all ranks.
+    stream: of GPU ranks, as for `all_gather_matmul`.
 
     Gives (o, lse): o [B, S_r, Hq, D], lse [B, Hq, S_r], the logarithm of each row's sum of exponentials. A row that
-    sees no key has o = 0 and lse = -inf. Torch tensors when q is one, else numpy arrays; a given `out` is given back.
-    All sums are fp32, and keys are added in one order of ranks: the bits depend on the layout of ranks, not on plan or
-    timing.
+    sees no key has o = 0 and lse = -inf. On CPU ranks torch tensors when q is one, else numpy arrays; on GPU ranks as
+    `all_gather_matmul` does. A given `out` is given back. All sums are fp32, and keys are added in one order of ranks:
+    the bits depend on the layout of ranks, not on plan or timing.
 
     Raises what `all_gather_matmul` raises, and leaves results NaN where that does.
     """
     told = "exchange" if _exchanges(positions, rows, kv_rows) else None
     with calling(_OP, comm, told) as comm:
-        run = refused(_core.RingAttentionArguments())
-        if comm._gpu_rank is None:
-            operands = AttentionOperands(q, k, v, out=out, out_dtype=out_dtype)
-            call = Call(_core.RingAttentionArguments(), operands)
-            arguments = call.arguments
-            arguments.causal = switch("causal", causal)
-            arguments.scale = None if scale is None else number("scale", scale)
-            arguments.plan_json = plan_text(plan)
-            arguments.cu_seqlens, arguments.kv_cu_seqlens = _pair("cu_seqlens", cu_seqlens)
-            _place(arguments, positions)
-            choose_rows(arguments, rows)
-            _choose_kv_rows(arguments, kv_rows)
-            run = runner(comm, call)
+        operands = AttentionOperands(comm._memory(q, stream), q, k, v, out=out, out_dtype=out_dtype)
+        call = Call(_core.RingAttentionArguments(), operands)
+        arguments = call.arguments
+        arguments.causal = switch("causal", causal)
+        arguments.scale = None if scale is None else number("scale", scale)
+        arguments.plan_json = plan_text(plan)
+        arguments.cu_seqlens, arguments.kv_cu_seqlens = _pair("cu_seqlens", cu_seqlens)
+        _place(arguments, positions)
+        choose_rows(arguments, rows)
+        _choose_kv_rows(arguments, kv_rows)
+        if told is None:  # else it waits for the other ranks
+            lists = [None if one is None else tuple(one) for one in (rows, kv_rows)]
+            call.settle(_OP, (arguments.plan_json, arguments.causal, arguments.placement, *lists))
+        run = runner(comm, call)
     result: tuple[Any, Any] = run(partial(_core.ring_attention, comm._core))
     return result
 
@@ -137,13 +142,17 @@ class RingAttention(Handle[_core.RingAttentionShape]):
 
         super().__init__(_OP, comm, shape, _core.RingAttention)
 
-    def __call__(self, q: Any, k: Any, v: Any, *, scale: float | None = None, out: Any = None) -> tuple[Any, Any]:
+    def __call__(
+        self, q: Any, k: Any, v: Any, *, scale: float | None = None, out: Any = None, stream: Any = None
+    ) -> tuple[Any, Any]:
         """One call with the handle's shapes; arguments and results as for `ring_attention`."""
 
         def make() -> Any:
-            operands = AttentionOperands(q, k, v, out=out, out_dtype=self._shape.out_dtype)
+            memory = self._comm._memory(q, stream)
+            operands = AttentionOperands(memory, q, k, v, out=out, out_dtype=self._shape.out_dtype)
             call = Call(_core.RingAttentionArguments(), operands)
             call.arguments.scale = None if scale is None else number("scale", scale)
+            call.settle(_OP, self._token)
             return runner(self._comm, call)
 
         result: tuple[Any, Any] = self._run(make)
@@ -186,6 +195,11 @@ def plan_ring_attention(
         load_ahead      0 to 64: steps of a role whose inputs are waited for before the current one is done
         publish_behind  0 to 64: steps of a role that may be done before the others are told
 
+    Those of GPU ranks have head after head, tile_rows of 128, chunk_rows of multiples of 128, 5 or more SMs for
+    workers, and
+
+        pace_clocks     0 to 2**20: clocks of the GPU from one piece that a copying warp loads to the next, at least
+
     nodes, rank, machine, workers, worker_tflops, copy_gb_per_s, node_gb_per_s, node_latency_us, network_gbit_per_s,
     network_latency_us, step_us, command_us and timeline describe the machine: `tilewire.plans.Machine` says what each
     means, `tilewire.plans.machines()` which have a name.
@@ -203,56 +217,60 @@ def plan_ring_attention(
 class AttentionOperands:
     """The arrays of one call; keeps them alive."""
 
-    def __init__(self, q: Any, k: Any, v: Any, *, out: Any, out_dtype: Any) -> None:
-        self.memory: Memory = host_memory(None)
+    def __init__(self, memory: Memory, q: Any, k: Any, v: Any, *, out: Any, out_dtype: Any) -> None:
+        self.memory = memory
         self._like = q
-        self.q, self.k, self.v = (arrays.as_input(x, name, 4) for x, name in ((q, "q"), (k, "k"), (v, "v")))
+        self.q, self.k, self.v = (memory.heads(x, name) for x, name in ((q, "q"), (k, "k"), (v, "v")))
         self._given = out
-        self._out = None if out is None else self._flat(out)
-        own = self.q.dtype if self._out is None else self._out.dtype
-        self.out_dtype = own if out_dtype is None else arrays.numpy_dtype(out_dtype, "out_dtype")
+        self._out = None if out is None else self._checked_out(out)
+        own = memory.dtype_of(self.q if self._out is None else self._out)
+        self.out_dtype = own if out_dtype is None else arrays.dtype_name(arrays.numpy_dtype(out_dtype, "out_dtype"))
         self._results: tuple[Any, Any] = (None, None)
 
     def fill(self, arguments: _core.RingAttentionArguments) -> None:
-        arguments.q, arguments.k, arguments.v = (_heads(x) for x in (self.q, self.k, self.v))
-        arguments.out_dtype = arrays.dtype_name(self.out_dtype)
+        arguments.q, arguments.k, arguments.v = (self._heads(x) for x in (self.q, self.k, self.v))
+        arguments.out_dtype = self.out_dtype
 
     def key(self) -> Hashable:
-        return tuple([(x.shape, x.strides, x.dtype) for x in (self.q, self.k, self.v)]), self.out_dtype
+        memory = self.memory
+        views = [(x.shape, memory.strides(x), memory.dtype_of(x)) for x in (self.q, self.k, self.v)]
+        return tuple(views), self.out_dtype
 
     def make_results(self, *sizes: Any, **named: Any) -> tuple[_core.Matrix, _core.Matrix]:
+        memory = self.memory
         batch, rows, heads, _ = self.q.shape
         o = self._given
         if o is None:
-            o = arrays.new_like(self._like, self.q.shape, self.out_dtype, "o")
-            self._out = self._flat(o)
-        lse = arrays.new_like(self._like, (batch, heads, rows), np.dtype(np.float32), "lse")
-        lines = arrays.as_output(lse, "lse", 3).reshape(batch * heads, rows)
+            o = memory.new_like(self._like, self.q.shape, self.out_dtype, "o")
+            self._out = memory.view_result(o, "o", 4)
+        lse = memory.new_like(self._like, (batch, heads, rows), "fp32", "lse")
         self._results = (o, lse)
-        assert self._out is not None
-        return arrays.matrix(self._out), arrays.matrix(lines)
+        return self._lines(self._out), self._lines(memory.view_result(lse, "lse", 3))
 
     def result(self) -> tuple[Any, Any]:
         return self._results
 
-    def _flat(self, out: Any) -> Any:
-        """[B * S_r, Hq * D] over the memory of a result."""
-        array = arrays.as_output(out, "out", 4)
-        if array.shape != self.q.shape:
+    def _checked_out(self, out: Any) -> Any:
+        [view] = self.memory.outputs([out], ["out"], 4)
+        if tuple(view.shape) != tuple(self.q.shape):
             raise InvalidArgument(
                 "out has the wrong shape",
-                values=f"out has shape {list(array.shape)}",
+                values=f"out has shape {list(view.shape)}",
                 limit=f"must be {list(self.q.shape)}, as q is",
             )
-        if not array.flags.c_contiguous:
+        if not is_contiguous(view.shape, self.memory.strides(view)):
             raise InvalidArgument("out is not C-contiguous", advice="pass a C-contiguous array or leave out away")
-        batch, rows, heads, dim = array.shape
-        return array.reshape(batch * rows, heads * dim)
+        return view
 
+    def _heads(self, view: Any) -> _core.Heads:
+        memory = self.memory
+        return _core.Heads(memory.address(view), list(view.shape), list(memory.strides(view)), memory.dtype_of(view))
 
-def _heads(array: Any) -> _core.Heads:
-    strides = [stride // array.itemsize for stride in array.strides]
-    return _core.Heads(arrays.address(array), list(array.shape), strides, arrays.dtype_name(array.dtype))
+    def _lines(self, view: Any) -> _core.Matrix:
+        """A contiguous array of results as [B * S_r, Hq * D], or [B * Hq, S_r]."""
+        memory, (first, second, *others) = self.memory, view.shape
+        shape = first * second, math.prod(others)
+        return _core.Matrix(memory.address(view), shape, (max(shape[1], 1), 1), memory.dtype_of(view))
 
 
 def _exchanges(positions: Any, rows: Any, kv_rows: Any) -> bool:

@@ -25,7 +25,6 @@ class AttentionCase:
     """Rows are those of q on each rank; `kv_rows` None: as many of k and v."""
 
     op: ClassVar[str] = "ring_attention"
-    on_gpu: ClassVar[bool] = False
     name: str
     rows: list[int]
     heads: tuple[int, int]
@@ -46,6 +45,10 @@ class AttentionCase:
         dtype, mask = dtype_name(np.dtype(self.dtype)), "causal" if self.causal else "full"
         return f"{of_each_rank(self.rows)} x {self.heads[0]}/{self.heads[1]} x {self.d} {dtype} {mask}"
 
+    @property
+    def on_gpu(self) -> bool:
+        return self.plan is None or not self.plan["is_step_major"]
+
     def prepare(self, rank: int, seed: int) -> AttentionCaseCall:
         """One rank's inputs of one call."""
         return AttentionCaseCall(self, rank, seed)
@@ -56,6 +59,7 @@ class AttentionCaseCall:
 
     def __init__(self, case: AttentionCase, rank: int, seed: int) -> None:
         self._case = case
+        self._rounds_weights = False  # as CPU ranks do
         generator = np.random.default_rng(seed)  # all ranks draw the same numbers, so each knows the whole
         kv_rows = case.rows if case.kv_rows is None else case.kv_rows
         places, kv_places = (_places(case.positions, rows, generator) for rows in (case.rows, kv_rows))
@@ -86,13 +90,14 @@ class AttentionCaseCall:
         return laid_out if self._case.bhsd else np.ascontiguousarray(x)
 
     def run(self, machine: Machine) -> Any:
+        self._rounds_weights = machine.on_gpu
         return machine.call(self._case.op, *self._own, **self._options)
 
     def check(self, result: Any) -> Report:
         o, lse = (np.asarray(one) for one in result)
         if o.dtype != np.dtype(self._case.dtype):
             return Report(f"dtype {o.dtype}, expected {np.dtype(self._case.dtype)}", 0)
-        return check_attention(o, lse, self._q, self._k, self._v, self._sees)
+        return check_attention(o, lse, self._q, self._k, self._v, self._sees, rounds_weights=self._rounds_weights)
 
 
 def _places(positions: str, rows: list[int], generator: np.random.Generator) -> list[Array]:

@@ -18,6 +18,8 @@ WITHOUT_ENCODER, ON_GPU = "--without-encoder", "--on-gpu"
 class TilewireMachine:
     """The demo's machine over a Tilewire communicator; every call is traced."""
 
+    on_gpu = False
+
     def __init__(self, comm: tw.Communicator) -> None:
         self.comm = comm
         self._trace = comm.trace()

@@ -99,12 +99,6 @@ def runner(comm: Communicator, call: Call[Any, Any]) -> Callable[[Run], Any]:
     return partial(_run_call, comm, call)
 
 
-def refused(arguments: Any) -> Callable[[Run], Any]:
-    """What runs a call on GPU ranks of an operation without a kernel: the core refuses it by name, whatever `arguments`
-    hold, and arrays in GPU memory are not looked at."""
-    return lambda run: run(arguments, tuple)
-
-
 def _run_call(comm: Communicator, call: Call[Any, Any], run: Run) -> Any:
     comm._note(call.operands.memory.run(call, run))
     return call.result()

@@ -45,7 +45,11 @@ class Memory(Protocol):
         """A view of a matrix of int32 or int64, for reading."""
         ...
 
-    def outputs(self, out: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    def heads(self, x: Any, name: str) -> Any:
+        """A view of [B, S, H, D], for reading."""
+        ...
+
+    def outputs(self, out: Sequence[Any], names: Sequence[str], ndim: int = 2) -> list[Any]:
         """Views of what the caller gave for results."""
         ...
 
@@ -109,8 +113,11 @@ class HostMemory:
     def whole_numbers(self, x: Any, name: str) -> Any:
         return arrays.as_whole_numbers(x, name)
 
-    def outputs(self, out: Sequence[Any], names: Sequence[str]) -> list[Any]:
-        return [arrays.as_output(one, name) for one, name in zip(out, names, strict=True)]
+    def heads(self, x: Any, name: str) -> Any:
+        return arrays.as_input(x, name, 4)
+
+    def outputs(self, out: Sequence[Any], names: Sequence[str], ndim: int = 2) -> list[Any]:
+        return [arrays.as_output(one, name, ndim) for one, name in zip(out, names, strict=True)]
 
     def new_like(self, example: Any, shape: tuple[int, ...], dtype: str, name: str) -> Any:
         return arrays.new_like(example, shape, arrays.numpy_dtype(dtype, name), name)

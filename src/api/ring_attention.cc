@@ -4,6 +4,8 @@
 
 #include "api/op_front.h"
 #include "ops/attention/attention.h"
+#include "ops/attention/device_op.h"
+#include "ops/attention/device_plan.h"
 #include "ops/attention/model.h"
 
 namespace tilewire {
@@ -29,6 +31,8 @@ const std::vector<int64_t>& or_as(const std::optional<std::vector<int64_t>>& of_
 
 struct RingAttentionFront {
   using Op = attention::Op;
+  using DeviceOp = attention::DeviceOp;
+  using GpuPlan = attention::FusedPlan;
   using Arguments = RingAttentionArguments;
   using Shape = RingAttentionShape;
 
@@ -99,11 +103,19 @@ CallReport ring_attention(Communicator& comm, const RingAttentionArguments& argu
   return run_op<RingAttentionFront>(comm, arguments);
 }
 
+CallReport ring_attention(Communicator& comm, const RingAttentionArguments& arguments, void* stream) {
+  return run_device_op<RingAttentionFront>(comm, arguments, stream);
+}
+
 RingAttention::RingAttention(Communicator& comm, const Shape& shape)
     : OpHandle(comm, shape, agree_op<RingAttentionFront>(comm, shape)) {}
 
 CallReport RingAttention::operator()(const RingAttentionArguments& arguments) const {
   return run_handle<RingAttentionFront>(*this, arguments);
+}
+
+CallReport RingAttention::operator()(const RingAttentionArguments& arguments, void* stream) const {
+  return run_device_handle<RingAttentionFront>(*this, arguments, stream);
 }
 
 PlanAnswer plan_ring_attention(const RingAttention::Query& query) { return plan_op<RingAttentionFront>(query); }

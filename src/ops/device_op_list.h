@@ -4,12 +4,14 @@
 
 #include "executor/device_call.h"
 #include "ops/ag_gemm/device_op.h"
+#include "ops/attention/device_op.h"
 #include "ops/gemm_ar/device_op.h"
 #include "ops/gemm_rs/device_op.h"
 #include "ops/moe_dispatch/device_op.h"
 
 namespace tilewire {
 
-using DeviceOps = DeviceOpTypes<ag_gemm::DeviceOp, gemm_rs::DeviceOp, gemm_ar::DeviceOp, moe_dispatch::DeviceOp>;
+using DeviceOps =
+    DeviceOpTypes<ag_gemm::DeviceOp, gemm_rs::DeviceOp, gemm_ar::DeviceOp, attention::DeviceOp, moe_dispatch::DeviceOp>;
 
 }  // namespace tilewire

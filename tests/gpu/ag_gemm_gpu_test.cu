@@ -16,7 +16,6 @@
 namespace tilewire {
 namespace {
 
-
 FusedSize in_a_row(const std::vector<int32_t>& widths, Personality personality) {
   return {.name = "", .rows = {130, 70, 64, 1}, .k = 72, .cols = {96}, .widths = widths, .personality = personality};
 }

@@ -202,6 +202,7 @@ class AttentionCase {
             .v = view(rank.v_heads),
             .out = view(rank.out_heads),
             .log_sums = rank.lse.data(),
+            .log_sum_pitch = rank.q_heads.rows,
             .scale = static_cast<float>(scale())};
   }
   void fill(int32_t r, const int64_t* salt, uint32_t blocks) const {

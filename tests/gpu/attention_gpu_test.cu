@@ -1,5 +1,7 @@
 // The fused kernel of ring attention on virtual clusters: each element of results and logarithms against fp64, the same bits
 // each time and on any cluster, calls in a row, graphs, faults and traces.
+//   attention_gpu_test [PART OF A NAME]
+//   attention_gpu_test --sanitized     small sizes and long deadlines, for compute-sanitizer
 #include "attention_sizes.h"
 #include "trace_buffer.cuh"
 
@@ -23,12 +25,13 @@ AttentionSize small(const std::vector<int32_t>& widths, Personality personality,
 }
 
 // The sizes whose name has the part, with the worst error of each.
-void test_sizes(const std::string& part, Epoch calls) {
-  for (const AttentionSize& size : attention_sizes()) {
+void test_sizes(const std::vector<AttentionSize>& sizes, const std::string& part, Epoch calls,
+                uint64_t patience_ns = kPatienceNs) {
+  for (const AttentionSize& size : sizes) {
     if (size.name.find(part) == std::string::npos) continue;
     std::printf("%-40s ", size.name.c_str());
     std::fflush(stdout);  // before what may never end
-    AttentionCase data(size, kWrap, kPatienceNs);
+    AttentionCase data(size, kWrap, patience_ns);
     int64_t wrong = 0;
     for (Epoch epoch = kWrap; epoch < kWrap + calls && wrong == 0; ++epoch) {
       data.run(epoch);
@@ -104,7 +107,11 @@ void test_faults() {
 }
 
 int run(const std::string& part) {
-  test_sizes(part == "more" ? "none of these" : part, 3);
+  if (part == "--sanitized") {
+    test_sizes(small_attention_sizes(), "", 2, kSanitizedPatienceNs);
+    return verdict_of_claims();
+  }
+  test_sizes(attention_sizes(), part == "more" ? "none of these" : part, 3);
   if (part.empty() || part == "more") {
     test_same_bits(small({4}, Personality::rc, 0));
     test_same_bits(small({2, 2}, Personality::srd, 3));
@@ -114,7 +121,7 @@ int run(const std::string& part) {
     test_graph_replay_of<AttentionCase>(small({2, 2}, Personality::srd, 2));
     test_trace();
     test_faults();
-    test_sizes("two ranks", 2);  // the context works after faults
+    test_sizes(attention_sizes(), "two ranks", 2);  // the context works after faults
   }
   return verdict_of_claims();
 }

@@ -1,4 +1,4 @@
-// The ring attentions that the GPU test runs.
+// The ring attentions that the GPU test runs, and those for compute-sanitizer, which sees each access.
 #pragma once
 
 #include "attention_case.cuh"
@@ -95,6 +95,31 @@ inline std::vector<AttentionSize> attention_sizes() {
        .window = 1,
        .group_pairs = 1,
        .widths = {1, 2}},
+  };
+}
+
+inline std::vector<AttentionSize> small_attention_sizes() {
+  return {
+      {.name = "two ranks, ragged", .rows = {130, 70}, .kv_rows = {50, 140}, .q_heads = 2, .kv_heads = 1, .ctas = 6},
+      {.name = "heads of 64, striped, causal, fp16",
+       .rows = {70, 40},
+       .q_heads = 1,
+       .kv_heads = 1,
+       .head_dim = 64,
+       .type = DataType::fp16,
+       .is_causal = true,
+       .is_shuffled = true,
+       .ctas = 6},
+      {.name = "2x2 nodes, window of 1, documents",
+       .rows = {60, 0, 130, 20},
+       .q_heads = 2,
+       .kv_heads = 2,
+       .is_causal = true,
+       .documents = {0, 50, 50, 180},
+       .window = 1,
+       .group_pairs = 1,
+       .ctas = 6,
+       .widths = {2, 2}},
   };
 }
 

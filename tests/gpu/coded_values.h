@@ -45,6 +45,10 @@ inline uint32_t bits_of(double value, DataType type) {
   if (type == DataType::fp32) return std::bit_cast<uint32_t>(number);
   return type == DataType::bf16 ? fp32_to_bf16(number) : fp32_to_fp16(number);
 }
+inline double number_of(uint32_t bits, DataType type) {
+  if (type == DataType::fp32) return std::bit_cast<float>(bits);
+  return type == DataType::bf16 ? bf16_to_fp32(static_cast<uint16_t>(bits)) : fp16_to_fp32(static_cast<uint16_t>(bits));
+}
 // Of an operand, which has 16 bits.
 inline uint16_t narrow_bits_of(double value, DataType type) { return static_cast<uint16_t>(bits_of(value, type)); }
 

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <string>
@@ -87,6 +88,14 @@ class RankInput {
   Pinned next_;
 };
 
+// What a number may be.
+struct Bounds {
+  double want = 0;
+  double tolerance = 0;
+
+  bool holds(double got) const { return got == want || std::abs(got - want) <= tolerance; }
+};
+
 // Rows of results, which may be longer than their columns.
 class RankResult {
  public:
@@ -110,6 +119,22 @@ class RankResult {
           std::printf("  %s [%lld, %lld] is %04x, not %04x\n", name.c_str(), static_cast<long long>(row),
                       static_cast<long long>(c), got, want);
         }
+      }
+    }
+    return wrong;
+  }
+  // The same of bounds(row, c), for what is rounded on its way.
+  template <class BoundsOf>
+  int64_t count_outside(const std::string& name, const BoundsOf& bounds) const {
+    const std::vector<uint32_t> seen = buffer_.to_host();
+    int64_t wrong = 0;
+    for (int64_t row = 0; row < rows_; ++row) {
+      for (int64_t c = 0; c < cols_; ++c) {
+        const double got = number_of(seen[static_cast<size_t>(row * buffer_.pitch() + c)], buffer_.type());
+        const Bounds allowed = bounds(row, c);
+        if (allowed.holds(got) || wrong++ >= 3) continue;
+        std::printf("  %s [%lld, %lld] is %g, not %g within %g\n", name.c_str(), static_cast<long long>(row),
+                    static_cast<long long>(c), got, allowed.want, allowed.tolerance);
       }
     }
     return wrong;

@@ -135,6 +135,7 @@ class Mix {
     add_kinds<AgGemmRankOp>(joined, kinds_);
     add_kinds<GemmRsRankOp>(joined, kinds_);
     add_kinds<GemmArRankOp>(joined, kinds_);
+    add_kinds<AttentionRankOp>(joined, kinds_);
     add_kinds<MoeDispatchRankOp>(joined, kinds_);
   }
 

@@ -28,6 +28,28 @@ std::vector<int32_t> widths_of(const Topology& t) {
   return widths;
 }
 
+// Of other nodes' ranks, whose rows enter the node here.
+int32_t entering(const Topology& t, Rank me) {
+  int32_t count = 0;
+  for (int32_t r = 0; r < t.ranks; ++r) count += !t.same_node(Rank{r}, me) && t.entry_rank(Rank{r}, me) == me ? 1 : 0;
+  return count;
+}
+
+// Own rows go to each receiver once, and so does what is forwarded; `shard` bytes of each rank.
+void expect_gathered(const CallReport& report, const Topology& t, Rank me, int64_t shard) {
+  expect(report.node_bytes == peers_of(t, me) * (1 + entering(t, me)) * shard, "rows go once to each rank of the node");
+  expect(report.network_bytes == (t.nodes - 1) * shard, "and once to each other node");
+  expect(report.copy_bytes <= shard, "and not twice into the own memory");
+}
+
+std::set<std::string> gather_roles(const Topology& t, Rank me) {
+  std::set<std::string> roles{"compute"};
+  if (peers_of(t, me) > 0) roles.insert("push");
+  if (t.nodes > 1) roles.insert("send");
+  if (peers_of(t, me) > 0 && entering(t, me) > 0) roles.insert("forward");
+  return roles;
+}
+
 }  // namespace
 
 std::vector<RankShape> AgGemmRankOp::shapes(const Topology& t) {
@@ -70,25 +92,11 @@ RankShape AgGemmRankOp::new_shape(const Topology& t) {
   return {.name = "", .rows = even_rows(t.ranks, 8), .k = 64, .cols = {24}};
 }
 
-// Own rows go to each receiver once, and so does what is forwarded.
 void AgGemmRankOp::expect_moved(const CallReport& report, const Topology& t, Rank me) {
-  const int64_t shard = kEvenRows * shapes(t)[0].k * size_bytes(DataType::bf16);
-  int64_t entered = 0;  // of other nodes' ranks, here
-  for (int32_t r = 0; r < t.ranks; ++r) entered += !t.same_node(Rank{r}, me) && t.entry_rank(Rank{r}, me) == me ? 1 : 0;
-  expect(report.node_bytes == peers_of(t, me) * (1 + entered) * shard, "rows go once to each rank of the node");
-  expect(report.network_bytes == (t.nodes - 1) * shard, "and once to each other node");
-  expect(report.copy_bytes <= shard, "and not twice into the own memory");
+  expect_gathered(report, t, me, kEvenRows * shapes(t)[0].k * size_bytes(DataType::bf16));
 }
 
-std::set<std::string> AgGemmRankOp::roles(const Topology& t, Rank me) {
-  std::set<std::string> roles{"compute"};
-  if (peers_of(t, me) > 0) roles.insert("push");
-  if (t.nodes > 1) roles.insert("send");
-  for (int32_t r = 0; r < t.ranks; ++r) {
-    if (peers_of(t, me) > 0 && !t.same_node(Rank{r}, me) && t.entry_rank(Rank{r}, me) == me) roles.insert("forward");
-  }
-  return roles;
-}
+std::set<std::string> AgGemmRankOp::roles(const Topology& t, Rank me) { return gather_roles(t, me); }
 
 std::vector<ReductionSize> ReductionRankOp::shapes(const Topology& t) {
   const int32_t ranks = t.ranks;
@@ -161,6 +169,64 @@ std::set<std::string> GemmArRankOp::roles(const Topology& t, Rank) {
   if (t.nodes > 1) roles.insert("send");
   return roles;
 }
+
+std::vector<AttentionRankShape> AttentionRankOp::shapes(const Topology& t) {
+  using attention::Placement;
+  const int32_t ranks = t.ranks;
+  const auto even = [ranks](int64_t rows) { return even_rows(ranks, rows); };
+  return {{.name = "even", .rows = even(kEvenRows)},
+          {.name = "uneven, causal, heads of 64, two batch entries, fp16",
+           .rows = uneven_rows(ranks),
+           .kv_rows = in_turn(ranks, {130, 300, 0, 217}),
+           .batch = 2,
+           .q_heads = 3,
+           .kv_heads = 1,
+           .head_dim = 64,
+           .type = DataType::fp16,
+           .is_causal = true},
+          {.name = "rows not said, laid out as [B, H, S, D]",
+           .rows = even(65),
+           .q_heads = 2,
+           .kv_heads = 1,
+           .is_bhsd = true,
+           .rows_from = RowCounts::From::same},
+          {.name = "zigzag, causal",
+           .rows = attention::zigzag_rows(ranks * 201, ranks),
+           .is_causal = true,
+           .placement = Placement::zigzag},
+          packed(t, 0),
+          {.name = "positions given, causal, rows exchanged",
+           .rows = in_turn(ranks, {150, 64, 1, 90}),
+           .is_causal = true,
+           .placement = Placement::given,
+           .rows_from = RowCounts::From::exchange},
+          {.name = "no rows", .rows = even(0)},
+          {.name = "no keys", .rows = even(70), .kv_rows = even(0)},
+          {.name = "one row", .rows = in_turn(ranks, {1, 0, 0, 0}), .q_heads = 8, .kv_heads = 1},
+          {.name = "arenas grow", .rows = even(400), .q_heads = 8, .kv_heads = 8, .is_causal = true}};
+}
+
+AttentionRankShape AttentionRankOp::new_shape(const Topology& t) {
+  return {.name = "", .rows = even_rows(t.ranks, 8), .q_heads = 1, .kv_heads = 1, .head_dim = 64};
+}
+
+// Documents that cross ranks, an empty one, and pads.
+AttentionRankShape AttentionRankOp::packed(const Topology& t, int64_t number) {
+  const int64_t all = int64_t{t.ranks} * 100;
+  return {.name = "documents " + std::to_string(number),
+          .rows = even_rows(t.ranks, 100),
+          .head_dim = 64,
+          .is_causal = true,
+          .documents = {0, 3 + number, 3 + number, all / 2 + 7 * number, all - 5}};
+}
+
+// Keys and values.
+void AttentionRankOp::expect_moved(const CallReport& report, const Topology& t, Rank me) {
+  const Shape shape = shapes(t)[0];
+  expect_gathered(report, t, me, kEvenRows * shape.kv_heads * 2 * shape.head_dim * size_bytes(shape.type));
+}
+
+std::set<std::string> AttentionRankOp::roles(const Topology& t, Rank me) { return gather_roles(t, me); }
 
 std::vector<MoeRankShape> MoeDispatchRankOp::shapes(const Topology& t) {
   const int32_t ranks = t.ranks;

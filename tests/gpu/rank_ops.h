@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "attention_rank_case.h"
 #include "gpu_program.cuh"
 #include "moe_rank_case.h"
 #include "rank_case.h"
@@ -84,6 +85,29 @@ struct GemmArRankOp : ReductionRankOp {
   static int64_t rows(const Shape& size, int32_t) { return rows_before(size, static_cast<int32_t>(size.rows.size())); }
   static int32_t bias_of(int32_t) { return 0; }
   static void set_rows(Device::Arguments&, const Shape&) {}
+  static void expect_moved(const CallReport& report, const Topology& t, Rank me);
+  static std::set<std::string> roles(const Topology& t, Rank me);
+};
+
+struct AttentionRankOp {
+  using Case = AttentionRankCase;
+  using Shape = AttentionRankShape;
+  using Device = Case::Device;
+
+  static constexpr const char *kFirstText = "heads 4/2", *kOtherText = "heads 2/1";
+  static constexpr const char* kRefusedText = "q is misaligned";
+
+  static std::vector<Shape> shapes(const Topology& t);
+  static Shape new_shape(const Topology& t);
+  // Of one shape, each with other documents.
+  static Shape packed(const Topology& t, int64_t number);
+  static void spoil(Device::Op::Arguments& args) { misalign(args.q.data); }
+  static void set_rows(Device::Op::Arguments& args, const Shape& shape) {
+    args.rows = {RowCounts::From::list, shape.rows};
+    args.kv_rows = {RowCounts::From::list, shape.keys()};
+  }
+  // Positions that are given are told in each call.
+  static bool fits_graphs(const Shape& shape) { return shape.placement != attention::Placement::given; }
   static void expect_moved(const CallReport& report, const Topology& t, Rank me);
   static std::set<std::string> roles(const Topology& t, Rank me);
 };

@@ -129,6 +129,8 @@ std::vector<Scenario> scenarios() {
   std::vector<Scenario> all = scenarios_of_sessions();
   add_scenarios<GemmRsRankOp>("gemm_rs", all);
   add_scenarios<GemmArRankOp>("gemm_ar", all);
+  add_scenarios<AttentionRankOp>("attention", all);
+  all.push_back({.name = "attention, nodes 2x2, packed", .lives = {test_packed_calls}, .nodes = {2, 2}});
   add_scenarios<MoeDispatchRankOp>("moe_dispatch", all);
   all.push_back({.name = "moe_dispatch, nodes 2x2, remarks", .lives = {test_dispatch_remarks}, .nodes = {2, 2}});
   all.push_back({.name = "all ops, 4", .lives = {mix_calls}, .nodes = {4}});

@@ -314,6 +314,7 @@ void RankTests<Op>::wire_killed(Joined& joined) {
 template struct RankTests<AgGemmRankOp>;
 template struct RankTests<GemmRsRankOp>;
 template struct RankTests<GemmArRankOp>;
+template struct RankTests<AttentionRankOp>;
 template struct RankTests<MoeDispatchRankOp>;
 
 }  // namespace tilewire

@@ -24,10 +24,14 @@ struct RankTests {
 extern template struct RankTests<AgGemmRankOp>;
 extern template struct RankTests<GemmRsRankOp>;
 extern template struct RankTests<GemmArRankOp>;
+extern template struct RankTests<AttentionRankOp>;
 extern template struct RankTests<MoeDispatchRankOp>;
 
 // Calls of MoE dispatch in which one rank gets too many rows, or names an expert that is not there; and calls of growing
 // sizes without a limit.
 void test_dispatch_remarks(Joined& joined);
+
+// Packed sequences of one shape, each with documents of its own: many in flight, and in graphs.
+void test_packed_calls(Joined& joined);
 
 }  // namespace tilewire

@@ -22,6 +22,8 @@ Tamper = Callable[[int, list[Array]], list[Array]]
 class FakeComm:
     """One rank: what the demo asks of a machine."""
 
+    on_gpu = False
+
     def __init__(self, cluster: FakeCluster, rank: int) -> None:
         self.cluster = cluster
         self.rank = rank

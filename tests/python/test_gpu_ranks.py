@@ -66,6 +66,8 @@ REFUSED: dict[str, list[str]] = {
     "plan of CPU ranks": ["plan"],
     "out has the wrong shape": ["out is [15, 24]", "must be [16, 24]"],
     "out overlaps a": ["out overlaps a"],
+    "queries of the host": ["q is not in GPU memory"],
+    "out of another shape": ["out has the wrong shape", "[1, 8, 2, 64]"],
     "handle": [],
     "x has four dimensions": ["x has shape [1, 8, 2, 64]", "must have 2"],
 }
@@ -82,8 +84,6 @@ def test_what_all_ranks_refuse_is_named_and_the_next_call_is_tried(tmp_path: Pat
         assert found.pop("arena, freed") == "Tensor"
         assert "USER_ARENA_RESERVE_BYTES" in found.pop("arena, no room")["text"]
         assert found.pop("arena outlives it") is True
-        refused = found.pop("no kernel for it")
-        assert refused["error"] == "Unavailable" and "has no kernel" in refused["text"], refused
         none = found.pop("no kernel")
         assert none["error"] and "CUDA" in none["text"], none
         assert found.pop("later")["error"] == none["error"]

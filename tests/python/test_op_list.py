@@ -106,7 +106,7 @@ import tilewire
 from tilewire.demo_cases import CallStats, odd_cases, real_cases, run_case
 
 class Machine:
-    rank, world_size = 0, 2
+    rank, world_size, on_gpu = 0, 2, False
     def barrier(self): pass
     def last_call(self): return CallStats({}, [])
     def call(self, op, *arguments): return getattr(tilewire, op)(*arguments)

@@ -36,12 +36,18 @@ def find_gpu() -> tuple[Gpu | None, str]:
 
 
 # Of a plan's numbers for CPU ranks kernels lack these: the tiles of a form that there is, and as many CTAs as it takes.
-TILES = {"tile_rows": 256, "tile_cols": 256}
-NUMBERS = {"moe_dispatch_matmul": {"tile_rows": 128, "tile_cols": 256, "workers": 8}}
+TILES: dict[str, Any] = {"tile_rows": 256, "tile_cols": 256}
+NUMBERS: dict[str, dict[str, Any]] = {
+    "moe_dispatch_matmul": {"tile_rows": 128, "tile_cols": 256, "workers": 8},
+    "ring_attention": {"tile_rows": 128, "chunk_rows": 128, "workers": 8, "pace_clocks": 0},
+}
+HOST_OPTIONS = ("plan", "positions")  # that are no arrays for a kernel
 
 
 class GpuMachine:
     """The demo's machine over GPU ranks: arrays of numpy go to the GPU before a call and come back behind it."""
+
+    on_gpu = True
 
     def __init__(self, comm: tw.Communicator) -> None:
         import torch
@@ -63,7 +69,7 @@ class GpuMachine:
 
     def call(self, op: str, *arguments: Any, **options: Any) -> Any:
         there = [self._to_gpu(one) for one in arguments]
-        options_there = {name: self._to_gpu(one) for name, one in options.items()}
+        options_there = {name: one if name in HOST_OPTIONS else self._to_gpu(one) for name, one in options.items()}
         if "plan" in options:
             options_there["plan"] = {**options["plan"], **NUMBERS.get(op, TILES)}
         self._torch.cuda.synchronize(self.comm.device)

@@ -27,6 +27,7 @@ from tilewire.gpu.views import (
     WHOLE_NUMBERS,
     GpuView,
     has_kernel_columns,
+    has_kernel_heads,
     has_kernel_rows,
     has_kernel_slots,
     is_n_major,
@@ -80,7 +81,9 @@ class GpuMemory:
                 return view
             self._is_plain = False
             library, x = self._of_a_library(x)
-            _warn_of_copy(name, view)
+            _warn_of_copy(
+                name, view, "rows that begin at multiples of 16 bytes, and slots as far apart from each other"
+            )
             made = self._new(library, (slots, rows, width), view.dtype, name)[:, :, :cols]
             library.fill(made, x)
             return library.view(made, name)
@@ -107,12 +110,26 @@ class GpuMemory:
         with self._current():
             return self._input(x, name, ndim)
 
-    def outputs(self, out: Sequence[Any], names: Sequence[str]) -> list[GpuView]:
+    def heads(self, x: Any, name: str) -> GpuView:
         with self._current():
-            return [self._output(one, name) for one, name in zip(out, names, strict=True)]
+            view = self._input(x, name, 4)
+            if has_kernel_heads(view) or view.dtype == "fp32":  # the core says why not
+                return view
+            self._is_plain = False
+            library, x = self._of_a_library(x)
+            _warn_of_copy(name, view, "contiguous columns, and other strides of multiples of 16 bytes")
+            made = self._new(library, view.shape, view.dtype, name)
+            library.fill(made, x)
+            return library.view(made, name)
+
+    def outputs(self, out: Sequence[Any], names: Sequence[str], ndim: int = 2) -> list[GpuView]:
+        with self._current():
+            return [self._output(one, name, ndim) for one, name in zip(out, names, strict=True)]
 
     def new_like(self, example: Any, shape: tuple[int, ...], dtype: str, name: str) -> Any:
         library = self._library_of(example) or any_library("results")
+        if len(shape) != 2:
+            return self._new(library, shape, dtype, name)
         rows, cols = shape  # of a matrix, as kernels write
         made = self._new(library, (rows, padded(cols, dtype)), dtype, name)
         return made if made.shape[1] == cols else made[:, :cols]
@@ -120,7 +137,7 @@ class GpuMemory:
     def view_result(self, x: Any, name: str, ndim: int = 2) -> GpuView:
         """What `new_like` gave."""
         view = (self._library_of(x) or any_library("results")).view(x, name)
-        return without_elements(view, as_n_major=True) if 0 in view.shape else view
+        return without_elements(view, as_n_major=True) if ndim == 2 and 0 in view.shape else view
 
     def new_numbers(self, example: Any, shape: tuple[int, ...], dtype: str, name: str) -> tuple[Any, int]:
         library = self._library_of(example) or any_library("results")
@@ -199,12 +216,7 @@ class GpuMemory:
             view = library.view(x, name, dtypes)
             if self._is_elsewhere:
                 self._inputs.append((library, x))
-        if len(view.shape) != ndim:
-            raise InvalidArgument(
-                f"{name} has the wrong number of dimensions",
-                values=f"{name} has shape {list(view.shape)}",
-                limit=f"must have {ndim}",
-            )
+        _check_dimensions(view, name, ndim)
         return view
 
     def _weights(self, b: Sequence[Any], names: Sequence[str]) -> list[GpuView]:
@@ -229,7 +241,7 @@ class GpuMemory:
             )
         return view
 
-    def _output(self, x: Any, name: str) -> GpuView:
+    def _output(self, x: Any, name: str, ndim: int) -> GpuView:
         library = self._library_of(x)
         if library is None:
             self._check_foreign(x, name)
@@ -241,19 +253,16 @@ class GpuMemory:
         if library.gpu_of(x) != self.gpu:
             raise self._wrong_place(library.gpu_of(x), library.device_text(x), name)
         view = library.view(x, name)
-        if len(view.shape) != 2:
-            raise InvalidArgument(
-                f"{name} has the wrong number of dimensions",
-                values=f"{name} has shape {list(view.shape)}",
-                limit="must have 2",
-            )
+        _check_dimensions(view, name, ndim)
         if 0 in view.shape:
-            return without_elements(view, as_n_major=True)
+            return without_elements(view, as_n_major=True) if ndim == 2 else view
         return view if self._is_written_alone(view) else self._detour(library, x, view, name)
 
     def _is_written_alone(self, view: GpuView) -> bool:
         """Whether a kernel may write there. It writes whole pieces of 16 bytes: what lies beside is not its own. What
         cannot be written at all is left to the core's checks."""
+        if len(view.shape) != 2:
+            return not view.is_contiguous() or has_kernel_heads(view)
         (rows, cols), (pitch, step) = view.shape, view.strides
         if (cols > 1 and step != 1) or (rows > 1 and pitch < cols):
             return True
@@ -261,7 +270,7 @@ class GpuMemory:
 
     def _detour(self, library: GpuLibrary, x: Any, view: GpuView, name: str) -> GpuView:
         self._is_plain = False
-        made = self.new_like(x, (view.shape[0], view.shape[1]), view.dtype, name)
+        made = self.new_like(x, view.shape, view.dtype, name)
         self._detours.append((library, x, made))
         return library.view(made, name)
 
@@ -287,7 +296,7 @@ class GpuMemory:
             return view
         self._is_plain = False
         library, x = self._of_a_library(x)
-        _warn_of_copy(name, view)
+        _warn_of_copy(name, view, "rows that begin at multiples of 16 bytes, and one order for all weights")
         if as_n_major:
             made = self._new(library, (rows, padded(cols, view.dtype)), view.dtype, name)[:, :cols]
         else:
@@ -354,14 +363,23 @@ class GpuMemory:
         )
 
 
-def _warn_of_copy(name: str, view: GpuView) -> None:
+def _check_dimensions(view: GpuView, name: str, ndim: int) -> None:
+    if len(view.shape) != ndim:
+        raise InvalidArgument(
+            f"{name} has the wrong number of dimensions",
+            values=f"{name} has shape {list(view.shape)}",
+            limit=f"must have {ndim}",
+        )
+
+
+def _warn_of_copy(name: str, view: GpuView, needs: str) -> None:
     """Once for each place that calls, as Python's warnings go."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == "tilewire":
         level, frame = level + 1, frame.f_back
     warnings.warn(
         f"tilewire: {name} {list(view.shape)} with strides {view.strides} is copied in each such call: a kernel needs "
-        "rows that begin at multiples of 16 bytes, and one order for all weights",
+        f"{needs}",
         RuntimeWarning,
         stacklevel=level,
     )

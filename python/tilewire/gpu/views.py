@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 KERNEL_BYTES = 16  # what the copy engine counts in: addresses and row pitches are multiples of it
@@ -26,6 +27,20 @@ class GpuView:
         self.shape = shape
         self.strides = strides
         self.dtype = dtype
+
+    def is_contiguous(self) -> bool:
+        """In C order."""
+        return is_contiguous(self.shape, self.strides)
+
+
+def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Whether an array lies in C order without gaps; strides count elements."""
+    wanted = 1
+    for size, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1 and stride != wanted:
+            return 0 in shape
+        wanted *= size
+    return True
 
 
 def padded(count: int, dtype: str) -> int:
@@ -58,6 +73,20 @@ def has_kernel_slots(view: GpuView) -> bool:
     distance = view.strides[0] * ITEM_BYTES[view.dtype]
     fits = has_kernel_rows if is_n_major(first) else has_kernel_columns
     return fits(first) and (view.shape[0] == 1 or (distance > 0 and distance % KERNEL_BYTES == 0))
+
+
+def has_kernel_heads(view: GpuView) -> bool:
+    """Of [B, S, H, D]: can the copy engine follow its columns, contiguous, with other strides of KERNEL_BYTES?"""
+    if 0 in view.shape:
+        return True
+    *counts, columns = view.shape
+    *strides, step = view.strides
+    item = ITEM_BYTES[view.dtype]
+    are_fine = [
+        count == 1 or (stride > 0 and stride * item % KERNEL_BYTES == 0)
+        for count, stride in zip(counts, strides, strict=True)
+    ]
+    return (columns == 1 or step == 1) and all(are_fine) and view.address % KERNEL_BYTES == 0
 
 
 def is_n_major(view: GpuView) -> bool:

@@ -12,7 +12,8 @@
 //     void check(const Operands&) const;                  throws naming the one that does not fit
 //     void place(Parameters&, const Operands&) const;     all but what is another one in each call
 //     void launch(Parameters&, cudaStream_t) const;
-//     void follow(const Operands&, cudaStream_t) const;   where there is work behind the kernel
+//     void lead(const Operands&, cudaStream_t) const;     where there is work in front of the kernel, ahead of place()
+//     void follow(const Operands&, cudaStream_t) const;   where there is work behind it
 //     const DeviceRank& rank() const;
 //     int32_t ctas() const;
 //     const Form& form() const;
@@ -54,7 +55,7 @@ class FusedKernelOf {
   // Error(internal) when the launch fails. Any thread, one at a time; the device of the constructor must be current.
   void launch(uint64_t agreed_hash, const Operands& operands, cudaStream_t stream) const;
 
-  // The parts of launch(), for tests that change what the kernel is given; without what follows the kernel.
+  // The parts of launch(), for tests that change what the kernel is given; without what leads and follows the kernel.
   Parameters parameters(uint64_t agreed_hash, const Operands& operands) const;
   void launch(Parameters& parameters, cudaStream_t stream) const;
 

@@ -34,6 +34,7 @@ void FusedKernelOf<Types>::launch(Parameters& parameters, cudaStream_t stream) c
 
 template <class Types>
 void FusedKernelOf<Types>::launch(uint64_t agreed_hash, const Operands& operands, cudaStream_t stream) const {
+  if constexpr (requires { state_->lead(operands, stream); }) state_->lead(operands, stream);
   Parameters parameters = this->parameters(agreed_hash, operands);
   launch(parameters, stream);
   if constexpr (requires { state_->follow(operands, stream); }) state_->follow(operands, stream);

@@ -85,24 +85,45 @@ CUtensorMap encode_tensor_map(const char* name, const DeviceMatrix& matrix, Tens
   return encode<2>(name, const_cast<void*>(matrix.data), matrix.type, extent, pitch, box);
 }
 
-CUtensorMap encode_heads_map(const char* name, const HeadsView& h, TensorBox box) {
-  const int64_t element_bytes = size_bytes(h.dtype);
-  const DeviceMatrix rows{h.data, h.rows, h.dim, h.row_stride * element_bytes, h.dtype};
-  check_copyable(name, rows);
-  // Of heads, or batch entries, there may be one, whose stride counts for nothing.
-  const auto pitch_of = [&](const char* what, int64_t count, int64_t stride) {
-    if (count == 1) return rows.pitch_bytes;
-    if (stride * element_bytes % kCopyAlignmentBytes == 0) return stride * element_bytes;
-    throw Error(ErrorKind::invalid_argument,
-                {.what = std::string(name) + " has a stride of " + what + " that the copy engine cannot follow",
-                 .values = std::to_string(stride) + " elements",
-                 .limit = "a multiple of 16 bytes"});
+namespace {
+
+int64_t bytes_of(const HeadsView& h, int64_t elements) { return elements * size_bytes(h.dtype); }
+// Of rows, heads and batch entries. Of each there may be one, whose stride counts for nothing.
+int64_t row_pitch(const HeadsView& h) {
+  return h.rows == 1 ? (bytes_of(h, h.dim) + kCopyAlignmentBytes - 1) / kCopyAlignmentBytes * kCopyAlignmentBytes
+                     : bytes_of(h, h.row_stride);
+}
+int64_t pitch_of(const HeadsView& h, int64_t count, int64_t stride) {
+  return count == 1 ? row_pitch(h) : bytes_of(h, stride);
+}
+
+}  // namespace
+
+void check_copyable(const char* name, const HeadsView& h) {
+  const auto fail = [&](const std::string& what, int64_t stride, const char* limit) {
+    throw Error(ErrorKind::invalid_argument, {.what = std::string(name) + what,
+                                              .values = "a stride of " + std::to_string(stride) + " elements",
+                                              .limit = limit,
+                                              .advice = "copy it into contiguous memory"});
   };
+  if (h.dim > 1 && h.dim_stride != 1) fail(" has columns that a kernel cannot follow", h.dim_stride, "1");
+  check_copyable(name, DeviceMatrix{h.data, h.rows, h.dim, row_pitch(h), h.dtype});
+  const auto check = [&](const char* what, int64_t count, int64_t stride) {
+    const int64_t bytes = pitch_of(h, count, stride);
+    if (bytes > 0 && bytes % kCopyAlignmentBytes == 0) return;
+    fail(std::string(" has ") + what + " that the copy engine cannot follow", stride, "a multiple of 16 bytes");
+  };
+  check("heads", h.heads, h.head_stride);
+  check("batch entries", h.batch, h.batch_stride);
+}
+
+CUtensorMap encode_heads_map(const char* name, const HeadsView& h, TensorBox box) {
+  check_copyable(name, h);
   const cuuint64_t extent[4] = {static_cast<cuuint64_t>(h.dim), static_cast<cuuint64_t>(h.rows),
                                 static_cast<cuuint64_t>(h.heads), static_cast<cuuint64_t>(h.batch)};
-  const cuuint64_t pitch[3] = {static_cast<cuuint64_t>(rows.pitch_bytes),
-                               static_cast<cuuint64_t>(pitch_of("heads", h.heads, h.head_stride)),
-                               static_cast<cuuint64_t>(pitch_of("batch entries", h.batch, h.batch_stride))};
+  const cuuint64_t pitch[3] = {static_cast<cuuint64_t>(row_pitch(h)),
+                               static_cast<cuuint64_t>(pitch_of(h, h.heads, h.head_stride)),
+                               static_cast<cuuint64_t>(pitch_of(h, h.batch, h.batch_stride))};
   return encode<4>(name, h.data, h.dtype, extent, pitch, box);
 }
 

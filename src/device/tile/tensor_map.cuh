@@ -58,6 +58,8 @@ class KeptTensorMap {
 // Rows of heads of batch entries: how a copy sees them is by column, row, head and batch entry. Columns are contiguous;
 // addresses and strides are multiples of 16 bytes. Otherwise as encode_tensor_map().
 CUtensorMap encode_heads_map(const char* name, const HeadsView& heads, TensorBox box);
+// Throws what that does of what the copy engine cannot address, where it has elements.
+void check_copyable(const char* name, const HeadsView& heads);
 
 // Matrices of one shape behind each other, in order: how a copy sees them is by column, row and slot. Addresses, pitch and
 // slots are multiples of 16 bytes.

@@ -64,7 +64,6 @@ struct Op : PlannedOp<PlanChoice, ScheduleTables> {
   using Operands = HostOperands;
 
   static constexpr const char* kName = kCallName;
-  static constexpr bool kHasKernel = false;
   static constexpr const char* kMismatchAdvice = kRowsAdvice;
   static const char* exchanged(const Arguments& arguments);
   static void check(const Arguments& arguments, Session& session);

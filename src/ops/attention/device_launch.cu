@@ -9,6 +9,7 @@
 #include "operands/matrix_checks.h"
 #include "ops/attention/device_entries.h"
 #include "ops/attention/device_parameters.cuh"
+#include "ops/attention/device_sight.cuh"
 
 #include <tilewire/error.h>
 
@@ -21,39 +22,30 @@ namespace tilewire::attention {
 namespace {
 
 constexpr int32_t kPieceBytes = 4096;  // that a copying warp moves at once
-constexpr int32_t kLeastCtas = 5;      // call, send, relay, release and forward are warps of CTAs of their own
 
 struct Entry {
   AttentionForm form;
   const void* (*kernel)(DataType type);
 };
-constexpr std::array kEntries = {Entry{attention_form<AttentionWide128x128>(), fused_wide_128x128},
-                                 Entry{attention_form<AttentionNarrow128x128>(), fused_narrow_128x128}};
+constexpr std::array kEntries = {Entry{kFusedForms[0], fused_wide_128x128},
+                                 Entry{kFusedForms[1], fused_narrow_128x128}};
 
 [[noreturn]] void refuse(const std::string& what, const std::string& values, const std::string& limit) {
   refuse_argument(kCallName, what, values, limit);
 }
 
 const Entry& entry_of(int64_t head_dim) {
-  for (const Entry& entry : kEntries) {
-    if (entry.form.head_dim == head_dim) return entry;
-  }
-  refuse("no kernel has heads of this size", std::to_string(head_dim), "64 or 128");
+  return kEntries[static_cast<size_t>(&fused_form(head_dim) - kFusedForms.data())];
 }
 
-void check_plan(const Problem& p, const FusedPlan& plan, const AttentionForm& form) {
+// What tables are made of, which do not look at it again.
+const FusedPlan& checked(const FusedPlan& plan, const Problem& p, const PlanContext& context) {
+  check_choice(plan, p, context);
   check_kernel_type(kCallName, p.dtype);
   if (p.out_dtype != p.dtype) {
     refuse("the result has a dtype of its own", to_string(p.out_dtype), std::string(to_string(p.dtype)) + " on a GPU");
   }
-  if (plan.choice.is_step_major) refuse("the plan is step-major", "", "head-major on a GPU");
-  if (plan.choice.tile_rows != form.rows) {
-    refuse("no kernel has tiles of this plan", "tile_rows = " + std::to_string(plan.choice.tile_rows),
-           std::to_string(form.rows));
-  }
-  if (plan.choice.workers < kLeastCtas) {
-    refuse("the plan has too few workers", std::to_string(plan.choice.workers), std::to_string(kLeastCtas));
-  }
+  return plan;
 }
 
 void prepare(const void* kernel, const AttentionForm& form, int32_t ctas) {
@@ -72,7 +64,10 @@ void prepare(const void* kernel, const AttentionForm& form, int32_t ctas) {
 
 }  // namespace
 
-const AttentionForm& fused_form(int64_t head_dim) { return entry_of(head_dim).form; }
+void check_kernel_scale(float scale) {
+  if (scale > 0 && std::isfinite(scale)) return;
+  refuse("scale is not a positive number", std::to_string(scale), "above 0 on a GPU");
+}
 
 struct FusedTypes::State {
   Problem problem;
@@ -81,47 +76,32 @@ struct FusedTypes::State {
   const void* kernel;
   DeviceRank device_rank;
   ScheduleTables tables;
-  KeyStepTable step_table;
   CallLayout layout;
+  mutable DeviceSight sight;
   DeviceTables device;
-  Schedule schedule;  // tables on the device
-  KeySteps steps;     // likewise
+  Schedule schedule;  // tables on the device, but for those that say what rows see
   CallView call;
   UnitCounter counter;
   std::byte* zeros = nullptr;  // a line, on the device
 
   State(const Problem& p, const FusedPlan& given, const PlanContext& context, const DeviceRank& of, bool)
       : problem(p),
-        plan(given),
+        plan(checked(given, p, context)),
         entry(&entry_of(p.head_dim)),
         kernel(entry->kernel(p.dtype)),
         device_rank(of),
         tables(p, given.choice, context),
-        step_table(tables.schedule(0), entry->form.step),
         layout(layout_of(p, given.choice, context)),
-        schedule(tables.schedule(0)),
-        steps(step_table.view()) {
-    check_plan(problem, plan, entry->form);
-    check_choice(plan.choice, problem, context);
+        sight(p, tables, entry->form.step),
+        schedule(tables.schedule(0)) {
     prepare(kernel, entry->form, ctas());
     place_tables();
   }
 
   void place_tables() {
-    const auto ranks = static_cast<size_t>(schedule.ranks()), tiles = static_cast<size_t>(schedule.tiles);
-    const auto blocks = static_cast<size_t>(schedule.blocks.total_chunks());
+    const auto ranks = static_cast<size_t>(schedule.ranks());
     device.place(schedule.blocks.row_begin, ranks + 1);
     device.place(schedule.blocks.chunk_begin, ranks + 1);
-    device.place(schedule.wanted, ranks * blocks);
-    device.place(schedule.block_keys, blocks);
-    device.place(schedule.tile_spans, tiles);
-    device.place(schedule.tile_blocks, tiles * ranks);
-    device.place(schedule.tile_order, tiles);
-    device.place(schedule.query_spans, static_cast<size_t>(schedule.rows));
-    device.place(schedule.key_positions, tables.sight().key_positions().size());
-    device.place(steps.steps, step_table.steps().size());
-    device.place(steps.step_begin, ranks + 1);
-    device.place(steps.of_tiles, tiles * ranks);
     device.place_zeroed(counter.taken, 32);  // 128 bytes
     counter.units = narrow<uint32_t>(schedule.items());
     counter.clusters = static_cast<uint32_t>(ctas());
@@ -161,9 +141,6 @@ struct FusedTypes::State {
              "[" + std::to_string(problem.batch) + ", " + std::to_string(rows) + ", " + std::to_string(heads) + ", " +
                  std::to_string(problem.head_dim) + "] " + to_string(problem.dtype));
     }
-    if (h.dim_stride != 1) {
-      refuse(std::string(name) + " has columns that lie apart", "stride " + std::to_string(h.dim_stride), "1 on a GPU");
-    }
   }
   void check(const FusedOperands& o) const {
     const auto me = static_cast<size_t>(schedule.me().value);
@@ -171,11 +148,11 @@ struct FusedTypes::State {
     check_heads("k", o.k, problem.kv_rows[me], problem.kv_heads);
     check_heads("v", o.v, problem.kv_rows[me], problem.kv_heads);
     check_heads("out", o.out, problem.rows[me], problem.q_heads);
-    if (!(o.scale > 0) || !std::isfinite(o.scale)) {
-      refuse("scale is not a positive number", std::to_string(o.scale), "above 0 on a GPU");
-    }
+    check_kernel_scale(o.scale);
   }
 
+  const Problem& problem_of(const FusedOperands& o) const { return o.problem == nullptr ? problem : *o.problem; }
+  void lead(const FusedOperands& o, cudaStream_t stream) const { sight.bring(problem_of(o), stream); }
   void place(FusedParameters& to, const FusedOperands& o) const {
     const AttentionForm& form = entry->form;
     to.q = map("q", o.q, {form.rows, 64});
@@ -186,10 +163,11 @@ struct FusedTypes::State {
     to.copied_v = map("v", o.v, copied_box());
     for (Epoch half = 0; half < 2; ++half) to.received[half] = received(half);
     to.schedule = schedule;
-    to.steps = steps;
+    sight.point(problem_of(o), to.schedule, to.steps);
     to.call = call;
     to.counter = counter;
     to.log_sums = o.log_sums;
+    to.log_sum_pitch = o.log_sum_pitch;
     to.q_heads = static_cast<int32_t>(problem.q_heads);
     to.kv_heads = static_cast<int32_t>(problem.kv_heads);
     to.line_bytes = static_cast<int32_t>(line_bytes());
@@ -210,6 +188,8 @@ struct FusedTypes::State {
   int32_t ctas() const { return plan.choice.workers; }
   const AttentionForm& form() const { return entry->form; }
 };
+
+const CallReport& FusedKernel::report(const Problem& problem) const { return state().sight.report(problem); }
 
 }  // namespace tilewire::attention
 

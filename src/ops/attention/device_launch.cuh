@@ -2,10 +2,10 @@
 // its node by plain pointers, and other nodes by commands to its proxy.
 #pragma once
 
-#include "device/attention/attention_form.h"
 #include "device/tile/fused_kernel.cuh"
-#include "ops/attention/plan.h"
+#include "ops/attention/device_plan.h"
 
+#include <tilewire/call.h>
 #include <tilewire/tensor.h>
 
 #include <cuda_runtime_api.h>
@@ -14,23 +14,19 @@ namespace tilewire::attention {
 
 struct FusedParameters;  // ops/attention/device_parameters.cuh
 
-// The form for heads of that size, whose rows tiles have and whose steps chunks are whole multiples of. Throws
-// Error(invalid_argument) where there is none.
-const AttentionForm& fused_form(int64_t head_dim);
-
-struct FusedPlan {
-  PlanChoice choice;         // in head-major order; a worker is a CTA
-  uint32_t pace_clocks = 0;  // from one piece that a copying warp loads to the next, at least
-};
-
 // The caller's tensors of one call, in device memory, of the problem's dtype: columns contiguous, addresses and strides
-// multiples of 16 bytes.
+// multiples of 16 bytes. Calls may have positions and documents of their own: launch() brings their tables.
 struct FusedOperands {
   HeadsView q, k, v;          // of the own rows
   HeadsView out;              // as q
-  float* log_sums = nullptr;  // [batch, q heads, own rows]
+  float* log_sums = nullptr;  // [batch * q heads, own rows]
+  int64_t log_sum_pitch = 0;  // numbers from one head to the next
   float scale = 1;
+  const Problem* problem = nullptr;  // of the kernel's shape; null: that of the kernel
 };
+
+// Throws Error(invalid_argument) for a scale that a kernel does not take: it is above 0, and finite.
+void check_kernel_scale(float scale);
 
 struct FusedTypes {
   using Problem = attention::Problem;
@@ -41,7 +37,14 @@ struct FusedTypes {
   using Form = AttentionForm;
   struct State;
 };
-using FusedKernel = FusedKernelOf<FusedTypes>;
+
+class FusedKernel : public FusedKernelOf<FusedTypes> {
+ public:
+  using FusedKernelOf::FusedKernelOf;
+
+  // What calls of a problem move that launch() has had.
+  const CallReport& report(const Problem& problem) const;
+};
 
 }  // namespace tilewire::attention
 

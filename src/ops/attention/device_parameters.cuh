@@ -22,7 +22,8 @@ struct FusedParameters {
   KeySteps steps;
   CallView call;
   UnitCounter counter;        // of items, which CTAs take
-  float* log_sums = nullptr;  // [batch, q heads, own rows]
+  float* log_sums = nullptr;  // [batch * q heads, own rows]
+  int64_t log_sum_pitch = 0;  // from one head to the next
   int32_t q_heads = 0;
   int32_t kv_heads = 0;
   int32_t line_bytes = 0;  // of a key, and of a value

@@ -68,7 +68,7 @@ const AttentionForm& fused_form(int64_t head_dim) {
 class FusedPlanner : PricedProblem, public PlannerOf<FusedPlan> {
  public:
   static constexpr const char* kName = kCallName;
-  static constexpr const char* kSharedCost = "with an equal part of the GPU for each rank";
+  static constexpr const char* kSharedCost = "predicted for equal parts of the GPU";
 
   FusedPlanner(const Problem& problem, const PlanContext& context)
       : PricedProblem(problem), PlannerOf(priced, context), form_(fused_form(problem.head_dim)) {

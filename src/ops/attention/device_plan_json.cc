@@ -10,7 +10,7 @@ std::string to_json(const FusedPlan& plan) { return choice_to_json(kCallName, pl
 FusedPlan FusedPlan::from_json(const std::string& json) { return choice_from_json<FusedPlan>(kCallName, json); }
 
 std::string FusedPlan::text() const {
-  return fmt::format("{}, warps beside the tiles copy, {} clocks apart", choice.text(), pace_clocks);
+  return fmt::format("{}, warps beside the tiles push, {} clocks apart", choice.text(), pace_clocks);
 }
 
 }  // namespace tilewire::attention

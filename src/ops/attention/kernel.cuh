@@ -28,7 +28,7 @@ class ResultTarget {
   }
   TILEWIRE_DEVICE void log_sum(const ItemNote& item, int32_t row, float value) const {
     if (row >= p_.schedule.rows) return;
-    p_.log_sums[(int64_t{item.batch} * p_.q_heads + item.head) * p_.schedule.rows + row] = value;
+    p_.log_sums[(int64_t{item.batch} * p_.q_heads + item.head) * p_.log_sum_pitch + row] = value;
   }
 
  private:

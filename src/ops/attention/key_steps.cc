@@ -29,9 +29,21 @@ KeyStep step_of(const int64_t* positions, int64_t keys) {
 }  // namespace
 
 KeyStepTable::KeyStepTable(const Schedule& s, int32_t step_rows)
-    : step_rows_(step_rows), block_steps_(narrow<int32_t>((s.blocks.chunk_rows + step_rows - 1) / step_rows)) {
+    : step_rows_(step_rows), block_steps_(block_steps(s, step_rows)) {
   for (int32_t r = 0; r < s.ranks(); ++r) add_source(s, Rank{r});
   set_tiles(s);
+}
+
+size_t KeyStepTable::count(const Schedule& s, int32_t step_rows) {
+  int64_t count = 0;
+  for (int32_t block = 0; block < s.blocks.total_chunks(); ++block) {
+    count += div_up(s.blocks.rows(s.blocks.at(block)).rows(), step_rows);
+  }
+  return static_cast<size_t>(count);
+}
+
+int32_t KeyStepTable::block_steps(const Schedule& s, int32_t step_rows) {
+  return narrow<int32_t>(div_up(s.blocks.chunk_rows, step_rows));
 }
 
 void KeyStepTable::add_source(const Schedule& s, Rank source) {

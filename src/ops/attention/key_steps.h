@@ -4,6 +4,7 @@
 // for, so each step costs it one look at memory, and that a step ahead.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -43,6 +44,9 @@ class KeyStepTable {
   // Throws Error(invalid_argument) for positions that have more than 31 bits,
   // and for chunks that are no whole steps.
   KeyStepTable(const Schedule& schedule, int32_t step_rows);
+  // How many steps there are of all sources, and of a chunk, whatever rows see.
+  static size_t count(const Schedule& schedule, int32_t step_rows);
+  static int32_t block_steps(const Schedule& schedule, int32_t step_rows);
   KeySteps view() const { return {step_rows_, block_steps_, steps_.data(), step_begin_.data(), of_tiles_.data()}; }
   const std::vector<KeyStep>& steps() const { return steps_; }
 

@@ -44,19 +44,22 @@ _SUM_PROGRAMS = ("values", "streams", "graphs", "bits", "refusals", "disagreemen
 SHARED_RUNS |= {f"gpu_sum_programs.{program}:{op}": [*SUM_PLACES] for op in SUM_OPS for program in _SUM_PROGRAMS}
 
 # So have those of an operation with programs of its own.
-DISPATCH_PLACES = ("3", "2x2")
-_DISPATCH = "gpu_dispatch_programs"
-SHARED_RUNS |= {
-    f"{_DISPATCH}.{program}": [*DISPATCH_PLACES]
-    for program in ("values", "graphs", "remarks", "refusals", "cupy_arrays")
+DISPATCH_PLACES, ATTENTION_PLACES = ("3", "2x2"), ("2", "2x2")
+_OWN_PROGRAMS = {
+    "gpu_dispatch_programs": (DISPATCH_PLACES, ("values", "graphs", "remarks", "refusals", "cupy_arrays")),
+    "gpu_attention_programs": (
+        ATTENTION_PLACES,
+        ("values", "streams", "graphs", "refusals", "disagreements", "cupy_arrays"),
+    ),
 }
+for _module, (_places, _programs) in _OWN_PROGRAMS.items():
+    SHARED_RUNS |= {f"{_module}.{program}": [*_places] for program in _programs}
 
 
 def launch_of(program: str) -> str:
-    """What programs of one launch have in common: "" or their operation."""
-    if program.startswith(f"{_DISPATCH}."):
-        return _DISPATCH
-    return next((op for op in SUM_OPS if program.endswith(f":{op}")), "")
+    """What programs of one launch have in common: "", their operation, or the module that they have to themselves."""
+    module = program.partition(".")[0]
+    return module if module in _OWN_PROGRAMS else next((op for op in SUM_OPS if program.endswith(f":{op}")), "")
 
 
 def places_of(program: str) -> list[str]:
