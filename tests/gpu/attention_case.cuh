@@ -26,15 +26,17 @@ struct AttentionSize {
   DataType type = DataType::bf16;
   bool is_causal = false;
   attention::Placement placement = attention::Placement::contiguous;
-  std::vector<int64_t> documents{};  // of queries and of keys
-  bool is_shuffled = false;          // positions are given: those of all ranks in stripes
+  std::vector<int64_t> documents{};                       // of queries and of keys
+  bool is_shuffled = false;                               // positions are given: those of all ranks in stripes
+  std::vector<attention::Positions> given{}, given_kv{};  // or these
   int64_t chunk_rows = 128, window = 0;
   int32_t group_pairs = 2, ctas = 12;
   bool is_fused = true;
   std::vector<int32_t> widths{};  // ranks of each node; none: one node
   Personality personality = Personality::rc;
-  float spread = 1;  // of queries
-  int64_t pad = 0;   // elements behind each head of a row
+  double network_bytes_per_s = 0;  // of a rank; 0: without a limit
+  float spread = 1;                // of queries
+  int64_t pad = 0;                 // elements behind each head of a row
 };
 
 __global__ void advance_attention_salt(int64_t* salt, uint64_t seed, uint32_t most_delay_us) {
@@ -51,6 +53,29 @@ class AttentionCase {
     for (int32_t r = 0; r < ranks(); ++r) add_rank(r, timeout_ns);
   }
 
+  static attention::Problem problem_of(const AttentionSize& s) {
+    attention::Problem problem{
+        .rows = s.rows,
+        .kv_rows = kv_rows(s),
+        .batch = s.batch,
+        .q_heads = s.q_heads,
+        .kv_heads = s.kv_heads,
+        .head_dim = s.head_dim,
+        .dtype = s.type,
+        .is_causal = s.is_causal,
+        .placement = s.is_shuffled || !s.given.empty() ? attention::Placement::given : s.placement,
+        .given = s.given,
+        .given_kv = s.given_kv,
+        .documents = s.documents,
+        .kv_documents = s.documents,
+        .out_dtype = s.type};
+    if (s.is_shuffled) {
+      problem.given = striped(problem.rows);
+      problem.given_kv = striped(problem.kv_rows);
+    }
+    problem.validate();
+    return problem;
+  }
   int32_t ranks() const { return static_cast<int32_t>(size_.rows.size()); }
   const VirtualCluster& cluster() const { return cluster_; }
   const attention::FusedKernel& kernel(int32_t r) const { return at(r).kernel; }
@@ -158,26 +183,6 @@ class AttentionCase {
     for (const auto& of : positions) runs.push_back(attention::runs_of(of));
     return runs;
   }
-  static attention::Problem problem_of(const AttentionSize& s) {
-    attention::Problem problem{.rows = s.rows,
-                               .kv_rows = kv_rows(s),
-                               .batch = s.batch,
-                               .q_heads = s.q_heads,
-                               .kv_heads = s.kv_heads,
-                               .head_dim = s.head_dim,
-                               .dtype = s.type,
-                               .is_causal = s.is_causal,
-                               .placement = s.is_shuffled ? attention::Placement::given : s.placement,
-                               .documents = s.documents,
-                               .kv_documents = s.documents,
-                               .out_dtype = s.type};
-    if (s.is_shuffled) {
-      problem.given = striped(problem.rows);
-      problem.given_kv = striped(problem.kv_rows);
-    }
-    problem.validate();
-    return problem;
-  }
   static VirtualClusterSize cluster_size(const AttentionSize& s, const attention::Problem& p, Epoch first) {
     VirtualClusterSize cluster{.widths = s.widths, .first = first};
     const int64_t most = *std::max_element(p.kv_rows.begin(), p.kv_rows.end());
@@ -185,7 +190,10 @@ class AttentionCase {
         static_cast<int32_t>(std::max<int64_t>(64, p.pairs() * ((most + s.chunk_rows - 1) / s.chunk_rows)));
     cluster.half_bytes = (p.total_kv_rows() + most) * p.pairs() * p.kv_row_bytes() + 4096;
     if (cluster.widths.empty()) cluster.widths = {static_cast<int32_t>(s.rows.size())};
-    cluster.network = {.personality = s.personality, .latency = std::chrono::microseconds(5), .seed = first};
+    cluster.network = {.bandwidth_bytes_per_s = s.network_bytes_per_s,
+                       .personality = s.personality,
+                       .latency = std::chrono::microseconds(5),
+                       .seed = first};
     return cluster;
   }
 
