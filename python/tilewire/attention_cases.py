@@ -16,8 +16,8 @@ from tilewire.demo_cases import Machine, of_each_rank
 from tilewire.linear import Array
 from tilewire.sequence import shard_rows
 
-# The heads of a language model of the 8B class (Llama 3.1 8B), sequence 512.
-REAL_SEQUENCE, REAL_HEADS, REAL_HEAD_DIM = 512, (32, 8), 128
+# The heads of a language model of the 8B class (Llama 3.1 8B), sequence 512, or 4096 on a GPU.
+REAL_SEQUENCE, GPU_SEQUENCE, REAL_HEADS, REAL_HEAD_DIM = 512, 4096, (32, 8), 128
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,16 @@ def _sees(case: AttentionCase, places: Array, total: int, kv_total: int) -> Arra
 
 
 def real_cases(world_size: int) -> list[AttentionCase]:
-    zigzag = shard_rows(REAL_SEQUENCE, world_size, positions="zigzag")
-    return [
-        AttentionCase("causal self-attention, zigzag", zigzag, REAL_HEADS, REAL_HEAD_DIM, positions="zigzag", calls=1),
-    ]
+    return [_real_case("causal self-attention, zigzag", REAL_SEQUENCE, world_size)]
+
+
+def gpu_cases(world_size: int) -> list[AttentionCase]:
+    return [_real_case("a long sequence, zigzag", GPU_SEQUENCE, world_size)]
+
+
+def _real_case(name: str, sequence: int, world_size: int) -> AttentionCase:
+    rows = shard_rows(sequence, world_size, positions="zigzag")
+    return AttentionCase(name, rows, REAL_HEADS, REAL_HEAD_DIM, positions="zigzag", calls=1)
 
 
 def plan_of(*, is_step_major: bool, window: int) -> dict[str, Any]:

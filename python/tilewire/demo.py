@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewire.demo_cases import Case, CaseResult, Machine, odd_cases, real_cases, run_case
+from tilewire.demo_cases import Case, CaseResult, Machine, gpu_cases, odd_cases, real_cases, run_case
 from tilewire.encoder import OPS_USED, encode, similarity_tolerance
 from tilewire.encoder_weights import EncoderModel, load_model
 from tilewire.linear import LocalLinear, OpLinear
@@ -62,7 +62,8 @@ def all_work(world_size: int, with_encoder: bool, tell: Callable[[int, int, str]
 
 def gpu_work(world_size: int, with_encoder: bool, tell: Callable[[int, int, str], None]) -> Work:
     """The cases that GPU ranks can run, and the encoder where they can run all operations that it uses."""
-    cases = [case for case in (*real_cases(world_size), *odd_cases(world_size)) if case.on_gpu]
+    every = (*real_cases(world_size), *gpu_cases(world_size), *odd_cases(world_size))
+    cases = [case for case in every if case.on_gpu]
     can_encode = {case.op for case in cases}.issuperset(OPS_USED)
     return Work(cases, load_model() if with_encoder and can_encode else None, tell)
 

@@ -1,7 +1,8 @@
 """The products that the demo runs: what a case of any operation is, and how it is run and judged.
 
 An operation's cases are in a module of its own (`Op.cases_module`), whose `real_cases(world_size)` gives some of sizes
-that people use, and `odd_cases(world_size)` small ones that break what assumes even shapes.
+that people use, and `odd_cases(world_size)` small ones that break what assumes even shapes. It may have
+`gpu_cases(world_size)`, of sizes that CPU ranks would take too long for.
 """
 
 from __future__ import annotations
@@ -97,6 +98,15 @@ class CaseResult:
 def real_cases(world_size: int) -> list[Case]:
     """Those of all operations, in the order of their list."""
     return [case for op in OPS for case in importlib.import_module(op.cases_module).real_cases(world_size)]
+
+
+def gpu_cases(world_size: int) -> list[Case]:
+    """Of GPU ranks alone."""
+    found: list[Case] = []
+    for op in OPS:
+        module = importlib.import_module(op.cases_module)
+        found += module.gpu_cases(world_size) if hasattr(module, "gpu_cases") else []
+    return found
 
 
 def odd_cases(world_size: int) -> list[Case]:

@@ -190,8 +190,8 @@ class AttentionCase {
         static_cast<int32_t>(std::max<int64_t>(64, p.pairs() * ((most + s.chunk_rows - 1) / s.chunk_rows)));
     cluster.half_bytes = (p.total_kv_rows() + most) * p.pairs() * p.kv_row_bytes() + 4096;
     if (cluster.widths.empty()) cluster.widths = {static_cast<int32_t>(s.rows.size())};
-    cluster.network = {.bandwidth_bytes_per_s = s.network_bytes_per_s,
-                       .personality = s.personality,
+    cluster.network = {.personality = s.personality,
+                       .bandwidth_bytes_per_s = s.network_bytes_per_s,
                        .latency = std::chrono::microseconds(5),
                        .seed = first};
     return cluster;

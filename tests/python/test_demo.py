@@ -24,7 +24,7 @@ from tilewire import _core, demo, demo_report, encoder_weights
 from tilewire.all_gather_cases import AllGatherCase, odd_cases, real_cases
 from tilewire.cli import app
 from tilewire.cli import demo as demo_command
-from tilewire.demo_cases import Case, CaseResult, run_case
+from tilewire.demo_cases import Case, CaseResult, gpu_cases, run_case
 from tilewire.demo_progress import show_progress, step_line
 from tilewire.demo_rank import ON_GPU, WITHOUT_ENCODER
 from tilewire.encoder_weights import EncoderModel, load_model
@@ -354,7 +354,9 @@ def test_a_gpu_that_the_demo_cannot_use_is_named(
 def test_gpu_ranks_get_what_a_kernel_can_do() -> None:
     names = {case.name for case in demo.gpu_work(4, False, lambda step, steps, name: None).cases}
     everything = {case.name for case in demo.all_work(4, False, lambda step, steps, name: None).cases}
-    assert names < everything and {"uneven rows", "no rows anywhere", "bias", "K = 0", "gathered rows"} < names
+    alone = {case.name for case in gpu_cases(4)}
+    assert alone == {"a long sequence, zigzag"} and alone < names and names - alone < everything
+    assert {"uneven rows", "no rows anywhere", "bias", "K = 0", "gathered rows"} < names
     assert "fp32" not in names
 
 
