@@ -52,8 +52,19 @@ std::string where(const FdExchange& exchange) {
   return fmt::format("rank {}, passing descriptors for '{}'", exchange.rank.value, exchange.purpose);
 }
 
-[[noreturn]] void throw_system(const FdExchange& exchange, const char* what) {
-  throw Error(ErrorKind::resource, {.what = what, .where = where(exchange), .values = strerror(errno)});
+[[noreturn]] void throw_system(const FdExchange& exchange, const std::string& what) {
+  const int error_number = errno;
+  const bool ran_out = error_number == EMFILE || error_number == ENFILE;
+  throw Error(ErrorKind::resource, {.what = what,
+                                    .where = where(exchange),
+                                    .values = strerror(error_number),
+                                    .advice = ran_out ? "raise the limit of open files (ulimit -n)" : ""});
+}
+
+// Asking again would be of no use: each try needs the same descriptor once more.
+[[noreturn]] void throw_no_descriptor_left(const FdExchange& exchange, Rank from) {
+  errno = EMFILE;
+  throw_system(exchange, fmt::format("there is no descriptor left for the memory of rank {}", from.value));
 }
 
 // Waits in short steps so that `poll` is asked; false when the deadline has passed.
@@ -163,6 +174,7 @@ class Exchange {
     if (!send_packet(socket.get(), ByteWriter().raw(keys.proof("high")).take(), own_fd_)) return false;
     FdPacket last;
     if (!await(socket.get(), last, reason)) return false;
+    if (last.has_lost_fd) throw_no_descriptor_left(exchange_, low);
     slot(low) = std::move(last.fd);
     return slot(low).is_open();
   }
@@ -208,11 +220,12 @@ class Exchange {
 
   // False when the guest is done with or was a stranger.
   bool serve(Guest& guest) {
+    FdPacket packet;
+    const Received received = receive_packet(guest.socket.get(), packet);
+    if (received != Received::packet) return received == Received::nothing_yet;
+    if (guest.has_said_hello) return finish(guest, packet);
     try {
-      FdPacket packet;
-      const Received received = receive_packet(guest.socket.get(), packet);
-      if (received != Received::packet) return received == Received::nothing_yet;
-      return guest.has_said_hello ? finish(guest, packet) : greet(guest, packet);
+      return greet(guest, packet);
     } catch (const Error&) {  // junk
       return false;
     }
@@ -231,8 +244,9 @@ class Exchange {
   bool finish(Guest& guest, FdPacket& packet) {
     const Rank rank = guest.keys.high;
     const bool is_expected = std::count(exchange_.ranks.begin(), exchange_.ranks.end(), rank) == 1 &&
-                             exchange_.rank < rank && packet.fd.is_open();
+                             exchange_.rank < rank && (packet.fd.is_open() || packet.has_lost_fd);
     if (!is_expected || !equal_in_constant_time(packet.bytes, guest.keys.proof("high"))) return false;
+    if (packet.has_lost_fd) throw_no_descriptor_left(exchange_, rank);
     if (send_packet(guest.socket.get(), to_bytes("descriptor"), own_fd_)) slot(rank) = std::move(packet.fd);
     return false;
   }

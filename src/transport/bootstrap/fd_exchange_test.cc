@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -75,6 +77,48 @@ TEST(FdExchange, RanksThatDoNotComeAreListedOnBothSides) {
         failure_of([&, r = rank] { exchange_fds(exchange_of(job, Rank(r), ranks), own.get(), deadline_in(100ms)); });
     EXPECT_EQ(failure.kind, ErrorKind::deadline) << failure.text;
     EXPECT_TRUE(failure.names(missing)) << failure.text;
+  }
+}
+
+// In a process of its own: an exchange with so many descriptors more than are open now. Its exit code says how it ended.
+enum Ended { well = 0, for_lack_of_descriptors, otherwise };
+pid_t start_with_few_descriptors(rlim_t more, const FdExchange& exchange, int own_fd) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  rlimit few{};
+  ::getrlimit(RLIMIT_NOFILE, &few);
+  const UniqueFd next(::dup(own_fd));  // the lowest that is free
+  few.rlim_cur = static_cast<rlim_t>(next.get()) + 1 + more;
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  const Failure failure = failure_of([&] { exchange_fds(exchange, own_fd, deadline_in(20s)); });
+  const bool is_said = failure.kind == ErrorKind::resource && failure.names("ulimit -n");
+  ::_exit(!failure.has_failed ? well : is_said ? for_lack_of_descriptors : otherwise);
+}
+
+TEST(FdExchange, DescriptorsThatRunOutAtAnyPointOfARankAreNamedByItAndNotWaitedFor) {
+  for (const int short_of : {0, 1}) {
+    int failed = 0, status = 0;
+    for (status = -1; status != well && failed < 10;) {
+      const JobKey job = derive_job_key("s", random_nonce());
+      const std::vector<Rank> ranks = {Rank(0), Rank(1)};
+      const UniqueFd own = memory_that_says("x");
+      const auto more = static_cast<rlim_t>(failed);
+      const pid_t child = start_with_few_descriptors(more, exchange_of(job, Rank(short_of), ranks), own.get());
+      FdExchange exchange = exchange_of(job, Rank(1 - short_of), ranks);
+      bool has_ended = false;
+      exchange.poll = [&] {
+        has_ended = has_ended || ::waitpid(child, &status, WNOHANG) == child;
+        if (has_ended && status != well) throw Error(ErrorKind::aborted, {.what = "the other one failed"});
+      };
+      failure_of([&] { exchange_fds(exchange, own.get(), deadline_in(40s)); });
+      if (!has_ended) ::waitpid(child, &status, 0);
+      ASSERT_TRUE(WIFEXITED(status));
+      status = WEXITSTATUS(status);
+      EXPECT_NE(status, otherwise) << "rank " << short_of << " with " << more << " descriptors";
+      failed += status != well;
+    }
+    EXPECT_EQ(status, well);
+    EXPECT_EQ(failed, 3) << "a socket that listens, a connection, and what comes over it";
   }
 }
 

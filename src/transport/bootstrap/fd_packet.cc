@@ -60,8 +60,11 @@ Received receive_packet(int socket, FdPacket& out) {
   message.msg_controllen = control.size();
   const ssize_t got = ::recvmsg(socket, &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
   if (got < 0) return errno == EAGAIN || errno == EINTR ? Received::nothing_yet : Received::gone;
-  bool is_wrong = (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0;
+  bool is_wrong = (message.msg_flags & MSG_TRUNC) != 0;
   out.fd = take_descriptors(message, is_wrong);
+  // Too many for `control` leave some in it; none at all means that the kernel could not open even the first.
+  out.has_lost_fd = (message.msg_flags & MSG_CTRUNC) != 0 && !out.fd.is_open();
+  is_wrong = is_wrong || ((message.msg_flags & MSG_CTRUNC) != 0 && out.fd.is_open());
   if (got == 0 || is_wrong) return Received::gone;
   out.bytes.assign(buffer.begin(), buffer.begin() + got);
   return Received::packet;

@@ -13,6 +13,7 @@ inline constexpr size_t kMaxPacketBytes = 2048;
 struct FdPacket {
   Bytes bytes;
   UniqueFd fd;
+  bool has_lost_fd = false;  // one came with it, and this process had none left to take it
 };
 
 // `fd`: -1 for none; stays the caller's. False when the other side is gone. Packets are small and few, so the socket
