@@ -136,7 +136,7 @@ class CallCycle {
 
   explicit CallCycle(Session& session) : session_(session), back_end_(session) {}
 
-  // What a first call does before it sends anything: plan, agreement and memory. Collective.
+  // What a first call does before it sends anything: plan, agreement and memory. Collective, always a round trip.
   Plan agree(const Problem& problem, const std::string& plan_json) {
     Call call(session_, Op::kName);
     std::shared_ptr<Prepared<B>> prepared;
@@ -148,6 +148,9 @@ class CallCycle {
       refuse_for_current_exception(call, Op::kName);
     }
     call.begin(prepared->agreed);
+    // Also of a text that is agreed already: a rank that makes a call instead must not wait for this one, which sends
+    // nothing in its own.
+    if (is_agreed(*prepared)) call.agree(prepared->agreed_hash, prepared->plan.half_bytes);
     agree(call, *prepared, nullptr);
     call.end();
     return prepared->plan;
