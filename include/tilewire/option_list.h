@@ -92,4 +92,4 @@
          "JSON file that gets a timeline at close, with the rank before its suffix; empty: no trace")                \
   OPTION(integer, trace_events, 65536, range(1, 1LL << 28), own, "events that a rank's trace holds")                 \
   OPTION(integer, test_delay_us, 0, range(0, 10000000), own, "tests: each role step waits 0 to this many us")        \
-  OPTION(integer, first_epoch, 1, range(1, INT64_MAX / 2), agree, "tests: number of the first call")
+  OPTION(integer, first_epoch, 1, range(1, int64_t{1} << 59), agree, "tests: number of the first call")
