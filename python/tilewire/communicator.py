@@ -187,6 +187,11 @@ class Communicator:
         if self._gpu_rank is None or not is_capturing():
             self._core.refuse_call(op, error, exchanges_rows)
 
+    def _tell_interrupt(self, op: str) -> None:
+        # Ctrl-C: this call is lost, and the next one must not take its place on the ranks that wait in it.
+        if self._world_size > 1 and not self.is_closed and (self._gpu_rank is None or not is_capturing()):
+            self._core.abort(f"interrupted in {op}")
+
     def _note(self, report: _core.CallReport) -> None:
         self._last_call = report
 
@@ -362,6 +367,8 @@ class calling:
             raise refusal from error
         if isinstance(error, Exception):
             self._comm._tell_refusal(self._op, error, self._exchanges_rows)
+        elif error is not None:
+            self._comm._tell_interrupt(self._op)
 
 
 def default_communicator() -> Communicator:

@@ -362,6 +362,16 @@ def refusals(kind: str = "") -> dict[str, Any]:
     return found
 
 
+class Interrupted:
+    """An array during whose checks Ctrl-C is pressed."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        raise KeyboardInterrupt
+
+    def __dlpack__(self, **_: Any) -> Any:
+        raise AssertionError
+
+
 # --- ranks that disagree: each on a communicator of its own
 
 
@@ -397,6 +407,7 @@ def disagreements() -> dict[str, Any]:
     differ("refused by one: rows", lambda c, d, last: tw.all_gather_matmul(d.a, d.b, rows=3.5 if last else None))
     differ("refused by one: n", lambda c, d, last: tw.AllGatherMatmul(d.rows, K + 2, True if last else N))
     differ("refused by one: memory", lambda c, d, last: wide_call(d, last))
+    differ("interrupted", lambda c, d, last: tw.all_gather_matmul(Interrupted() if last else d.a, d.b))
     differ("refused by one: bytes", lambda c, d, last: c.all_gather_bytes(5 if last else b"5"))
     differ("call and barrier", lambda c, d, last: c.barrier() if last else tw.all_gather_matmul(d.a, d.b))
     return found
