@@ -16,6 +16,7 @@ namespace {
 
 constexpr uint32_t kMagic = 0x4d4c5754;  // "TWLM" in the order of the wire
 constexpr size_t kReadBytes = size_t{64} << 10;
+constexpr size_t kShownBytes = 8;          // of what is no message of ours
 constexpr size_t kCompactBytes = 1 << 20;  // bytes already used up at the front of a buffer before it is moved
 
 struct Header {
@@ -33,6 +34,17 @@ Header parse_header(std::span<const std::byte> in) {
   header.filler = reader.u16();
   header.length_bytes = reader.u32();
   return header;
+}
+
+// `"HTTP/1.1"`, or "16 03 01 00 7a 02 00 00" of what is no text.
+std::string shown(std::span<const std::byte> bytes) {
+  const auto is_text = [](std::byte b) { return b >= std::byte{' '} && b <= std::byte{'~'}; };
+  std::string text, numbers;
+  for (const std::byte b : bytes) {
+    text += static_cast<char>(b);
+    numbers += fmt::format("{}{:02x}", numbers.empty() ? "" : " ", static_cast<unsigned>(b));
+  }
+  return std::all_of(bytes.begin(), bytes.end(), is_text) ? "\"" + text + "\"" : numbers;
 }
 
 int poll_timeout_ms(SteadyTime deadline) {
@@ -152,8 +164,9 @@ void MessageSocket::check_header() const {
   if (in_.size() - in_at_ < kMessageHeaderBytes) return;
   const Header header = parse_header(std::span(in_).subspan(in_at_));
   if (header.magic != kMagic || header.filler != 0) {
+    const auto first = std::span(in_).subspan(in_at_, kShownBytes);
     throw Error(ErrorKind::mismatch, {.what = fmt::format("{} does not speak Tilewire's protocol", peer_),
-                                      .values = fmt::format("first bytes {:08x} {:04x}", header.magic, header.filler)});
+                                      .values = fmt::format("first bytes {}", shown(first))});
   }
   if (header.length_bytes > max_payload_bytes_) {
     throw Error(ErrorKind::mismatch, {.what = fmt::format("{} announces a message that is too long", peer_),

@@ -56,10 +56,17 @@ std::optional<Greeted> try_greet(const Way& way, const RendezvousOptions& option
     greeted.socket.send(type_of(HandshakeType::hello), hello.pack(), until);
     const Message answer = receive_polling(greeted.socket, options, until);
     if (answer.type != type_of(HandshakeType::challenge)) {
-      throw Error(ErrorKind::mismatch, {.what = fmt::format("what answers at {} is no rank 0", root.to_text())});
+      throw Error(ErrorKind::mismatch, {.what = fmt::format("what answers at {} is no rank 0", root.to_text()),
+                                        .values = fmt::format("a message of type {}", answer.type)});
     }
     greeted.root = RootChallenge::unpack(answer.payload);
   } catch (const Error& error) {
+    if (error.kind() == ErrorKind::mismatch) {
+      ErrorParts parts = error.parts();
+      parts.where = rendezvous_where(options);
+      parts.advice = "another program has this port, or a Tilewire of another version: give the job a port of its own";
+      throw Error(ErrorKind::mismatch, std::move(parts));
+    }
     if (error.kind() != ErrorKind::deadline && error.kind() != ErrorKind::peer_lost) throw;
     reason = error.parts().what;  // a rank 0 that is about to end or has just been restarted
     return std::nullopt;

@@ -333,6 +333,24 @@ TEST(Rendezvous, OtherProtocolVersionIsNamedOnBothSides) {
   EXPECT_TRUE(root_failure.names("protocol version is 77 on rank 1 and 1 on rank 0")) << root_failure.text;
 }
 
+TEST(Rendezvous, AnotherProgramInThePlaceOfRankZeroIsNamedByWhatItSays) {
+  const std::vector<std::pair<std::string, std::string>> programs = {
+      {"HTTP/1.1 400 Bad Request\r\n\r\n", "\"HTTP/1.1\""}, {"\x16\x03\x01, and so on", "16 03 01 2c 20 61 6e 64"}};
+  for (const auto& [says, shown] : programs) {
+    const UniqueFd listener = listen_on({"127.0.0.1", 0});
+    Failure failure;
+    const std::string address = HostPort{"127.0.0.1", local_port(listener.get())}.to_text();
+    std::thread rank1([&] { failure = failure_of([&] { rendezvous(rank_options(1, 2, address)); }); });
+    ASSERT_TRUE(wait_ready(listener.get(), POLLIN, deadline_in(20s)));
+    const UniqueFd socket = accept_from(listener.get()).fd;
+    EXPECT_GT(::send(socket.get(), says.data(), says.size(), MSG_NOSIGNAL), 0);
+    rank1.join();
+    EXPECT_EQ(failure.kind, ErrorKind::mismatch);
+    EXPECT_TRUE(failure.names(shown) && failure.names("rank 1, rendezvous") && failure.names("a port of its own"))
+        << failure.text;
+  }
+}
+
 TEST(Rendezvous, OtherProtocolVersionOfRankZeroIsNamed) {
   const UniqueFd listener = listen_on({"127.0.0.1", 0});
   Failure failure;
