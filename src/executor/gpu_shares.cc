@@ -19,7 +19,8 @@ std::string names_of(std::span<const Rank> ranks) {
 GpuShares::GpuShares(ControlConnection& control, const GpuRank& gpu, SteadyTime deadline)
     : rank_(control.rank()), gpu_(gpu) {
   Bytes own = ByteWriter().raw(gpu.id()).i32(gpu.sms()).u8(gpu.has_mps() ? 1 : 0).take();
-  for (const Bytes& bytes : control.allgather({.kind = "shares of GPUs"}, std::move(own), deadline)) {
+  const GatherTag tag{.kind = "shares of GPUs", .limit_variable = kJoinLimitVariable};
+  for (const Bytes& bytes : control.allgather(tag, std::move(own), deadline)) {
     ByteReader reader(bytes, "share of a GPU");
     Share share{.gpu = reader.array<16>(), .sms = reader.i32()};
     share.has_mps = reader.u8() != 0;

@@ -96,7 +96,7 @@ void Session::join(const SessionSetup& setup) {
       relay_team_ = std::make_unique<RoleTeam>(rank());
     }
     make_trace(setup);
-    control_->barrier("created", deadline_in(to_milliseconds(options_.connect_deadline_s)));
+    control_->barrier("created", deadline_in(to_milliseconds(options_.connect_deadline_s)), kJoinLimitVariable);
   } catch (const Error& error) {
     if (!control_->aborted()) control_->send_abort(error.kind(), error.what());
     throw;

@@ -47,10 +47,11 @@ void SessionNetwork::join(LocalReach reach) {
   register_new_ranges();
   // How arrivals are signalled must be the same on both sides of every path.
   const std::string agreed = transport_->caps().name + ", " + to_string(choose_arrival(transport_->caps()).strategy);
-  const std::vector<Bytes> addresses =
-      x_.control.allgather({.kind = "addresses for " + agreed, .hash = hash64(agreed)}, transport_->address(), limit);
+  const std::vector<Bytes> addresses = x_.control.allgather(
+      {.kind = "addresses for " + agreed, .hash = hash64(agreed), .limit_variable = kJoinLimitVariable},
+      transport_->address(), limit);
   transport_->connect(addresses, limit - steady_now());
-  x_.control.barrier("connected", limit);
+  x_.control.barrier("connected", limit, kJoinLimitVariable);
   transport_->check_paths({limit - steady_now(), [this] { x_.control.throw_if_aborted(); }});
 }
 
@@ -60,7 +61,8 @@ const TransportKind& SessionNetwork::choose_transport(std::vector<RankPlace>& pl
   if (const auto access = x_.arena.nic_access()) place.gpu_obstacle = access->obstacle();
   const TransportView own{.obstacles = transport_obstacles(x_.options, place), .place = own_place(x_.gpu)};
   std::vector<std::vector<std::string>> by_rank;
-  for (const Bytes& bytes : x_.control.allgather({.kind = "transports"}, own.pack(), deadline)) {
+  const GatherTag tag{.kind = "transports", .limit_variable = kJoinLimitVariable};
+  for (const Bytes& bytes : x_.control.allgather(tag, own.pack(), deadline)) {
     TransportView view = TransportView::unpack(bytes);
     by_rank.push_back(std::move(view.obstacles));
     places.push_back(std::move(view.place));

@@ -55,7 +55,7 @@ void Session::share_roll_call_page(UniqueFd& page) {
   const int fd = page.is_open() ? page.get() : arena_->exports()[0].fd;
   std::vector<UniqueFd> pages = exchange_fds("roll-call", fd, limit);
   if (leader != rank()) gpu_->map_roll_call_page(pages[static_cast<size_t>(leader.value)], leader);
-  control_->barrier("roll-call", limit);  // all memory is known to the wire
+  control_->barrier("roll-call", limit, kJoinLimitVariable);  // all memory is known to the wire
 }
 
 // Collective wherever a GPU is shared, since pages are passed among all ranks of a host.

@@ -119,7 +119,11 @@ std::vector<Bytes> ControlConnection::Monitor::allgather(const GatherTag& tag, B
 
 // Rank 0 says who has not come, or the last of them comes while the report is under way.
 void ControlConnection::Monitor::report_expired(Lock& lock, const GatherTag& tag, std::chrono::nanoseconds waited) {
-  post({.type = ControlType::gather_expired, .call = tag.call, .name = tag.kind, .text = seconds_text(waited)});
+  post({.type = ControlType::gather_expired,
+        .call = tag.call,
+        .name = tag.kind,
+        .text = seconds_text(waited),
+        .call_text = {.advice = fmt::format("where they are only late, raise {}", tag.limit_variable)}});
   changed_.wait_until(lock, deadline_in(kAbortRoundTrip),
                       [&] { return abort_ || phase_ != Phase::running || gather_.is_done; });
 }
@@ -218,8 +222,8 @@ std::vector<Bytes> ControlConnection::allgather(const GatherTag& tag, Bytes mine
   return monitor_->allgather(tag, std::move(mine), deadline);
 }
 
-void ControlConnection::barrier(const std::string& name, SteadyTime deadline) {
-  monitor_->allgather({.kind = name}, {}, deadline);
+void ControlConnection::barrier(const std::string& name, SteadyTime deadline, const char* limit_variable) {
+  monitor_->allgather({.kind = name, .limit_variable = limit_variable}, {}, deadline);
 }
 
 void ControlConnection::begin_call(uint64_t call, CallTextRef text) { monitor_->begin_call(call, std::move(text)); }

@@ -51,11 +51,16 @@ struct ControlCallbacks {
   std::function<void(Rank rank, uint64_t last_ended)> on_left{};
 };
 
+// The options that set deadlines of gathers: of calls and what else a program does, and of the making of a communicator.
+inline constexpr const char* kCallLimitVariable = "TILEWIRE_DEADLINE_S";
+inline constexpr const char* kJoinLimitVariable = "TILEWIRE_CONNECT_DEADLINE_S";
+
 // Which gather this is. Ranks whose tags differ are an Error(mismatch) that names both.
 struct GatherTag {
   std::string kind{};  // "plan", "row counts", "arena growth"
   uint64_t call = 0;   // the call it belongs to (begin_call() before it), or 0 for a gather outside calls
   uint64_t hash = 0;   // of what has to be equal on all ranks besides
+  const char* limit_variable = kCallLimitVariable;  // to be raised where ranks are only late
 };
 
 class ControlConnection {
@@ -77,7 +82,7 @@ class ControlConnection {
   // Everybody's bytes, by rank. Past the deadline the communicator is aborted on all ranks with an Error(deadline) that
   // lists who had not come. A rank that left is an Error(peer_lost).
   std::vector<Bytes> allgather(const GatherTag& tag, Bytes mine, SteadyTime deadline);
-  void barrier(const std::string& name, SteadyTime deadline);
+  void barrier(const std::string& name, SteadyTime deadline, const char* limit_variable = kCallLimitVariable);
 
   // The life of a call; see call_ledger.h. begin -> allgather with tag.call = call, if any -> enter -> end.
   void begin_call(uint64_t call, CallTextRef text);

@@ -20,7 +20,7 @@ namespace tilewire {
 // gather           to rank 0      name, call, hash, sequence, last_tried, call_text, parts[0]
 // gather_result    from rank 0    sequence, parts (by rank)
 // gather_failed    from rank 0    sequence, kind, text
-// gather_expired   to rank 0      name, call, text (how long it waited)
+// gather_expired   to rank 0      name, call, text (how long it waited), call_text.advice (what to do)
 // step_notice      from rank 0    as gather, rank, no parts: rank waits in this gather, the receiver has not joined it
 // refused          both           rank, call, text
 // mismatch         to rank 0      call, rank (the peer), call_text (own)

@@ -138,9 +138,8 @@ void ControlRoot::on_expired(Rank from, const ControlRecord& record) {
   if (!peer(from).gather) return;  // it completed while the notice was under way
   const std::vector<Rank> missing = ranks_without_gather();
   abort(from, ErrorKind::deadline,
-        fmt::format("{} did not come to {} within {}, where rank {} waited; where they are only late, raise "
-                    "TILEWIRE_DEADLINE_S",
-                    rank_list(missing), gather_text(*peer(from).gather), record.text, from.value));
+        fmt::format("{} did not come to {} within {}, where rank {} waited; {}", rank_list(missing),
+                    gather_text(*peer(from).gather), record.text, from.value, record.call_text.advice));
 }
 
 void ControlRoot::on_mismatch(Rank from, const ControlRecord& record, SteadyTime now) {

@@ -174,10 +174,12 @@ TEST_F(ControlRootTest, LossAfterAGoodbyeIsNoDeath) {
 
 TEST_F(ControlRootTest, ExpiredGatherListsWhoDidNotCome) {
   gather(1, "plan", 3);
-  root_.on_record(Rank(1), {.type = ControlType::gather_expired, .text = "2 s"}, now_);
+  root_.on_record(
+      Rank(1), {.type = ControlType::gather_expired, .text = "2 s", .call_text = {.advice = "raise the limit"}}, now_);
   const auto aborts = take(ControlType::abort);
   ASSERT_EQ(aborts.size(), 3u);
   EXPECT_TRUE(says(aborts[0], "ranks 0, 2 did not come to 'plan' of call 3") && says(aborts[0], "2 s"));
+  EXPECT_TRUE(says(aborts[0], "; raise the limit"));
   EXPECT_EQ(aborts[0].record.kind, ErrorKind::deadline);
 }
 
