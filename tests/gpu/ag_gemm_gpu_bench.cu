@@ -39,7 +39,7 @@ constexpr BenchSize kOtherSizes[] = {{4096, 3072, 6144}, {4096, 6144, 2048},  {8
 
 struct AgGemmTraits {
   static constexpr const char* kOp = "ag_gemm";
-  static constexpr const char* kWhole = "gathered data";
+  static constexpr const char* kWhole = "cuBLAS or plain kernel on gathered data";
   static constexpr const char* kUnfused = "gather by the same roles, then multiply";
   using Problem = ag_gemm::Problem;
   using Plan = ag_gemm::FusedPlan;

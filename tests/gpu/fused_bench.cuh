@@ -1,6 +1,6 @@
 // Contenders of the benches of fused kernels, and what is measured alike of all of them: all ranks of a virtual cluster
 // with the same shape, random data. Traits are those of an op:
-//   kOp, kWhole (what cuBLAS finds), kUnfused (what the unfused sequence does)
+//   kOp, kWhole (what multiplies, and where), kUnfused (what the unfused sequence does)
 //   Problem, Plan, Kernel
 //   Problem problem(size, ranks), int64_t half_bytes(size, widths)
 //   PlanOf<Plan> make_plan(problem, context); bool is_fused(plan); const char* form(plan)
@@ -27,7 +27,9 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 namespace tilewire {
@@ -41,62 +43,32 @@ struct BenchOperands {
   DeviceMatrix whole, shard, b, d;
 };
 
-template <class Traits>
-class FusedBench {
+// The ranks of a cluster and their kernels, for a problem of any op.
+template <class PlanOfOp, class KernelOfOp>
+class BenchRanks {
  public:
-  using Problem = typename Traits::Problem;
-  using Plan = typename Traits::Plan;
-  using Kernel = typename Traits::Kernel;
+  using Plan = PlanOfOp;
+  using Kernel = KernelOfOp;
+  using Problem = typename Kernel::Problem;
 
-  // Rows of all ranks together, columns of each.
-  FusedBench(const BenchSize& size, const std::vector<int32_t>& widths)
-      : size_(size),
-        node_({.widths = widths,
-               .max_chunks = kBenchChunks,
-               .half_bytes = Traits::half_bytes(size, widths),
-               .network = kBenchNetwork}),
-        problem_(Traits::problem(size, node_.ranks())) {
-    const int32_t ranks_per_gpu = (node_.ranks() + gpus_of_clusters - 1) / gpus_of_clusters;
-    sms_ = (sm_count() - (node_.topology().nodes > 1 ? kWireSms : 0)) / ranks_per_gpu / 2 * 2;
-    for (int32_t r = 0; r < node_.ranks(); ++r) add_rank(r, ranks_per_gpu > 1);
-    for (int32_t r = 0; r < node_.ranks(); ++r) {
-      node_.use(r);
-      check_cuda(cudaDeviceSynchronize(), "preparing");
-    }
-  }
-  FusedBench(const FusedBench&) = delete;
-  FusedBench& operator=(const FusedBench&) = delete;
-  ~FusedBench() {
-    for (const Member& rank : ranks_) cublasDestroy(rank.cublas);
+  BenchRanks(const BenchRanks&) = delete;
+  BenchRanks& operator=(const BenchRanks&) = delete;
+  virtual ~BenchRanks() {
+    for (const cublasHandle_t handle : cublas_) cublasDestroy(handle);
   }
 
-  const BenchSize& size() const { return size_; }
   const Problem& problem() const { return problem_; }
-  PlanContext context() const {
-    PlanContext context = node_.context(0);
+  PlanContext context(int32_t r = 0) const {
+    PlanContext context = node_.context(r);
     context.workers = sms_;
     return context;
   }
 
-  // cuBLAS of all ranks at once, each with gathered data and as many SMs as the kernel has.
-  TimeUs cublas() {
-    return [this](int count) { return time_us(count, [&](int32_t r) { multiply(at(r)); }); };
-  }
-  // The same with the plain kernel.
-  TimeUs plain() {
-    return [this](int count) { return time_us(count, [&](int32_t r) { at(r).gemm->launch(node_.stream(r)); }); };
-  }
   TimeUs fused(const Plan& plan) {
-    std::deque<Kernel>& kernels = kernels_.emplace_back();
-    for (int32_t r = 0; r < node_.ranks(); ++r) {
-      node_.use(r);
-      PlanContext context = this->context();
-      context.me = Rank{r};
-      kernels.emplace_back(problem_, plan, context, node_.rank(r, kTimeoutNs), false);
-    }
+    const std::deque<Kernel>& kernels = add_kernels(plan);
     return [this, &kernels](int count) {
       node_.start_wire();
-      const double us = time_us(count, [&](int32_t r) { launch(kernels[static_cast<size_t>(r)], r); });
+      const double us = time_us(count, [&](int32_t r) { launch(kernels, r); });
       node_.stop_wire();
       return us;
     };
@@ -135,58 +107,50 @@ class FusedBench {
     }
   }
 
- private:
-  static constexpr int32_t kWireSms = 4;
-  static constexpr uint64_t kTimeoutNs = 2'000'000'000;
+ protected:
   using Bf16 = __nv_bfloat16;
 
-  struct Member {
-    DeviceBuffer<Bf16> whole, shard, b, d;
-    cublasHandle_t cublas = nullptr;
-    std::unique_ptr<Gemm> gemm = nullptr;
-    BenchOperands operands{};  // which Operands of the op may point into
-  };
+  BenchRanks(const std::vector<int32_t>& widths, int64_t half_bytes, Problem problem, bool is_b_n_major = false)
+      : node_({.widths = widths, .max_chunks = kBenchChunks, .half_bytes = half_bytes, .network = kBenchNetwork}),
+        problem_(std::move(problem)),
+        is_b_n_major_(is_b_n_major) {
+    const int32_t ranks_per_gpu = (node_.ranks() + gpus_of_clusters - 1) / gpus_of_clusters;
+    sms_ = (sm_count() - (node_.topology().nodes > 1 ? kWireSms : 0)) / ranks_per_gpu / 2 * 2;
+    for (int32_t r = 0; r < node_.ranks(); ++r) {
+      node_.use(r);
+      if (cublasCreate(&cublas_.emplace_back()) != CUBLAS_STATUS_SUCCESS) throw std::runtime_error("no cuBLAS");
+      cublasSetStream(cublas_.back(), node_.stream(r));
+      if (ranks_per_gpu > 1) cublasSetSmCountTarget(cublas_.back(), sms_);
+    }
+  }
 
-  Member& at(int32_t r) { return ranks_[static_cast<size_t>(r)]; }
-  DeviceMatrix matrix(const DeviceBuffer<Bf16>& of, int64_t rows, int64_t cols) const {
-    return {of.data(), rows, cols, cols * 2, DataType::bf16};
+  virtual typename Kernel::Operands operands(int32_t r) const = 0;
+
+  const std::deque<Kernel>& add_kernels(const Plan& plan) {
+    std::deque<Kernel>& kernels = kernels_.emplace_back();
+    for (int32_t r = 0; r < node_.ranks(); ++r) {
+      node_.use(r);
+      kernels.emplace_back(problem_, plan, context(r), node_.rank(r, kTimeoutNs), is_b_n_major_);
+    }
+    return kernels;
   }
-  void fill(const DeviceBuffer<Bf16>& to, int64_t rows, uint32_t seed) const {
-    fill_matrix<<<256, 256>>>(to.data(), rows, size_.depth, size_.depth, MatrixContent::random, seed);
+  void launch(const std::deque<Kernel>& kernels, int32_t r) const {
+    kernels[static_cast<size_t>(r)].launch(1, operands(r), node_.stream(r));
   }
-  void add_rank(int32_t r, bool is_shared) {
-    node_.use(r);
-    const int64_t rows = size_.rows / node_.ranks();
-    Member& rank = ranks_.emplace_back(
-        Member{DeviceBuffer<Bf16>(size_.rows * size_.depth), DeviceBuffer<Bf16>(rows * size_.depth),
-               DeviceBuffer<Bf16>(size_.cols * size_.depth), DeviceBuffer<Bf16>(size_.rows * size_.cols)});
-    fill(rank.whole, size_.rows, 9 + static_cast<uint32_t>(r));
-    fill(rank.shard, rows, static_cast<uint32_t>(r));
-    fill(rank.b, size_.cols, static_cast<uint32_t>(100 + r));
-    if (cublasCreate(&rank.cublas) != CUBLAS_STATUS_SUCCESS) throw std::runtime_error("no cuBLAS");
-    cublasSetStream(rank.cublas, node_.stream(r));
-    if (is_shared) cublasSetSmCountTarget(rank.cublas, sms_);
-    const GemmProblem whole{matrix(rank.whole, size_.rows, size_.depth), matrix(rank.b, size_.cols, size_.depth),
-                            matrix(rank.d, size_.rows, size_.cols)};
-    rank.gemm = std::make_unique<Gemm>(whole, nullptr, sms_);
-    rank.operands = {.whole = matrix(rank.whole, size_.rows, size_.depth),
-                     .shard = matrix(rank.shard, rows, size_.depth),
-                     .b = matrix(rank.b, size_.cols, size_.depth),
-                     .d = matrix(rank.d, size_.rows, size_.cols)};
-  }
-  void launch(const Kernel& kernel, int32_t r) { kernel.launch(1, operands(r), node_.stream(r)); }
-  typename Kernel::Operands operands(int32_t r) { return Traits::operands(at(r).operands); }
-  void multiply(const Member& rank) const {
+  // c = a * b, whose rows are those of c's columns where it is not n-major.
+  void multiply(int32_t r, const DeviceMatrix& a, const DeviceMatrix& b, const DeviceMatrix& c) const {
     const float one = 1, zero = 0;
-    const auto n = static_cast<int>(size_.cols), m = static_cast<int>(size_.rows), k = static_cast<int>(size_.depth);
-    if (cublasGemmEx(rank.cublas, CUBLAS_OP_T, CUBLAS_OP_N, n, m, k, &one, rank.b.data(), CUDA_R_16BF, k,
-                     rank.whole.data(), CUDA_R_16BF, k, &zero, rank.d.data(), CUDA_R_16BF, n, CUBLAS_COMPUTE_32F,
+    const auto pitch = [](const DeviceMatrix& of) { return static_cast<int>(of.pitch_bytes / 2); };
+    const auto n = static_cast<int>(c.cols), m = static_cast<int>(c.rows), k = static_cast<int>(a.cols);
+    if (cublasGemmEx(cublas_[static_cast<size_t>(r)], is_b_n_major_ ? CUBLAS_OP_N : CUBLAS_OP_T, CUBLAS_OP_N, n, m, k,
+                     &one, b.data, CUDA_R_16BF, pitch(b), a.data, CUDA_R_16BF, pitch(a), &zero,
+                     const_cast<void*>(c.data), CUDA_R_16BF, pitch(c), CUBLAS_COMPUTE_32F,
                      CUBLAS_GEMM_DEFAULT) != CUBLAS_STATUS_SUCCESS) {
       throw std::runtime_error("cuBLAS failed");
     }
   }
   // Microseconds a call of all ranks, `count` of them behind each other.
-  double time_us(int count, const std::function<void(int32_t rank)>& launch_one) {
+  double time_us(int count, const std::function<void(int32_t rank)>& launch_one) const {
     node_.wait();
     const auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < count; ++i) {
@@ -198,13 +162,99 @@ class FusedBench {
     node_.wait();
     return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count() / count;
   }
+  void finish_preparing() const {
+    for (int32_t r = 0; r < node_.ranks(); ++r) {
+      node_.use(r);
+      check_cuda(cudaDeviceSynchronize(), "preparing");
+    }
+  }
 
-  BenchSize size_;
   VirtualCluster node_;
   Problem problem_;
+  bool is_b_n_major_;
   int32_t sms_ = 0;
-  std::deque<Member> ranks_;
+
+ private:
+  static constexpr int32_t kWireSms = 4;
+  static constexpr uint64_t kTimeoutNs = 2'000'000'000;
+
+  std::vector<cublasHandle_t> cublas_;
   std::deque<std::deque<Kernel>> kernels_;  // of each plan, by rank
+};
+
+template <class Traits>
+class FusedBench : public BenchRanks<typename Traits::Plan, typename Traits::Kernel> {
+  using Base = BenchRanks<typename Traits::Plan, typename Traits::Kernel>;
+  using Base::node_;
+  using Base::sms_;
+  using typename Base::Bf16;
+
+ public:
+  using Size = BenchSize;
+  using typename Base::Kernel;
+  using typename Base::Plan;
+
+  // Rows of all ranks together, columns of each.
+  FusedBench(const BenchSize& size, const std::vector<int32_t>& widths)
+      : Base(widths, Traits::half_bytes(size, widths),
+             Traits::problem(size, std::accumulate(widths.begin(), widths.end(), 0))),
+        size_(size) {
+    for (int32_t r = 0; r < node_.ranks(); ++r) add_rank(r);
+    this->finish_preparing();
+  }
+
+  const BenchSize& size() const { return size_; }
+  int64_t sent_bytes() const { return Traits::sent_bytes(size_, node_.ranks()); }
+  int64_t chunk_bytes(const Plan& plan) const { return Traits::chunk_bytes(size_, plan); }
+
+  // cuBLAS of all ranks at once, each with gathered data and as many SMs as the kernel has.
+  TimeUs cublas() {
+    return [this](int count) {
+      return this->time_us(count, [&](int32_t r) {
+        const BenchOperands& o = at(r).operands;
+        this->multiply(r, o.whole, o.b, o.d);
+      });
+    };
+  }
+  // The same with the plain kernel.
+  TimeUs plain() {
+    return [this](int count) { return this->time_us(count, [&](int32_t r) { at(r).gemm->launch(node_.stream(r)); }); };
+  }
+
+ private:
+  struct Member {
+    DeviceBuffer<Bf16> whole, shard, b, d;
+    std::unique_ptr<Gemm> gemm = nullptr;
+    BenchOperands operands{};  // which Operands of the op may point into
+  };
+
+  const Member& at(int32_t r) const { return ranks_[static_cast<size_t>(r)]; }
+  DeviceMatrix matrix(const DeviceBuffer<Bf16>& of, int64_t rows, int64_t cols) const {
+    return {of.data(), rows, cols, cols * 2, DataType::bf16};
+  }
+  void fill(const DeviceBuffer<Bf16>& to, int64_t rows, uint32_t seed) const {
+    fill_matrix<<<256, 256>>>(to.data(), rows, size_.depth, size_.depth, MatrixContent::random, seed);
+  }
+  void add_rank(int32_t r) {
+    node_.use(r);
+    const int64_t rows = size_.rows / node_.ranks();
+    Member& rank = ranks_.emplace_back(
+        Member{DeviceBuffer<Bf16>(size_.rows * size_.depth), DeviceBuffer<Bf16>(rows * size_.depth),
+               DeviceBuffer<Bf16>(size_.cols * size_.depth), DeviceBuffer<Bf16>(size_.rows * size_.cols)});
+    fill(rank.whole, size_.rows, 9 + static_cast<uint32_t>(r));
+    fill(rank.shard, rows, static_cast<uint32_t>(r));
+    fill(rank.b, size_.cols, static_cast<uint32_t>(100 + r));
+    rank.operands = {.whole = matrix(rank.whole, size_.rows, size_.depth),
+                     .shard = matrix(rank.shard, rows, size_.depth),
+                     .b = matrix(rank.b, size_.cols, size_.depth),
+                     .d = matrix(rank.d, size_.rows, size_.cols)};
+    const GemmProblem whole{rank.operands.whole, rank.operands.b, rank.operands.d};
+    rank.gemm = std::make_unique<Gemm>(whole, nullptr, sms_);
+  }
+  typename Kernel::Operands operands(int32_t r) const override { return Traits::operands(at(r).operands); }
+
+  BenchSize size_;
+  std::deque<Member> ranks_;
 };
 
 // The rows of a bench, printed and kept.
@@ -276,17 +326,17 @@ typename Traits::Plan unfused_of(const PlanOf<typename Traits::Plan>& plan) {
 }
 
 // 2 nodes x 2 ranks on one GPU: the planner's plan against the floor, the unfused sequence and the planner's prediction.
-template <class Traits>
-void measure_point(const Turns& turns, const BenchSize& size, Rows& rows) {
+template <class Traits, class Bench = FusedBench<Traits>>
+void measure_point(const Turns& turns, const typename Bench::Size& size, Rows& rows) {
   const std::vector<int32_t> widths{2, 2};
-  FusedBench<Traits> bench(size, widths);
+  Bench bench(size, widths);
   const PlanOf<typename Traits::Plan> plan = Traits::make_plan(bench.problem(), bench.context());
   const std::vector<std::vector<double>> us = time_in_turns(
       turns, {bench.cublas(), bench.plain(), bench.fused(unfused_of<Traits>(plan)), bench.fused(plan.choice)});
   bench.check();
   // Larger chunks move at the wire's full rate.
-  const int64_t chunk_bytes = std::max<int64_t>(65536, Traits::chunk_bytes(size, plan.choice));
-  const double move_us = bare_transfer_us(widths, Traits::sent_bytes(size, 4), chunk_bytes);
+  const int64_t chunk_bytes = std::max<int64_t>(65536, bench.chunk_bytes(plan.choice));
+  const double move_us = bare_transfer_us(widths, bench.sent_bytes(), chunk_bytes);
   std::vector<double> floor_us, compute_us, predicted_us(us[3].size(), plan.predicted_s * 1e6);
   for (size_t i = 0; i < us[0].size(); ++i) {
     compute_us.push_back(std::min(us[0][i], us[1][i]));
@@ -298,7 +348,7 @@ void measure_point(const Turns& turns, const BenchSize& size, Rows& rows) {
                                                    {"communication_us", move_us},
                                                    {"is_fused", Traits::is_fused(plan.choice)}};
   for (const auto& number : Traits::more(plan.choice)) more.push_back(number);
-  const std::string floor = std::string("max(cuBLAS or plain kernel on ") + Traits::kWhole + ", bare transfer)";
+  const std::string floor = std::string("max(") + Traits::kWhole + ", bare transfer)";
   rows.add({shape, form, compare(us[3], floor_us), {"fused_vs_floor", floor}, more});
   rows.add({shape, form, compare(us[3], us[2]), {"fused_vs_unfused", Traits::kUnfused}, more});
   rows.add({shape, form, compare(us[3], predicted_us), {"predicted_vs_measured", "the planner's prediction"}, more});
@@ -335,15 +385,20 @@ void print_timeline(const std::vector<NotedWorks>& ranks) {
   }
 }
 
+template <class Traits, class Bench>
+void print_timeline_of(Bench& bench) {
+  const auto plan = Traits::make_plan(bench.problem(), bench.context());
+  std::printf("%s: %s\n", bench.size().text().c_str(), plan.choice.text().c_str());
+  print_timeline<Traits>(bench.traced(plan.choice));
+  bench.check();
+}
+
 // Words: M N K of each point.
 template <class Traits>
 void print_timelines(int count, char** words) {
   for (int i = 0; i + 2 < count; i += 3) {
     FusedBench<Traits> bench({std::stoll(words[i]), std::stoll(words[i + 1]), std::stoll(words[i + 2])}, {2, 2});
-    const auto plan = Traits::make_plan(bench.problem(), bench.context());
-    std::printf("%s: %s\n", bench.size().text().c_str(), plan.choice.text().c_str());
-    print_timeline<Traits>(bench.traced(plan.choice));
-    bench.check();
+    print_timeline_of<Traits>(bench);
   }
 }
 

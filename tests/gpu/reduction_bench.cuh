@@ -33,7 +33,7 @@ struct ReductionTraits {
   using Kernel = KernelOfOp;
   using Problem = typename Plan::Problem;
   using Operands = typename Kernel::Operands;
-  static constexpr const char* kWhole = "each rank";
+  static constexpr const char* kWhole = "cuBLAS or plain kernel on each rank";
 
   // Of whole slots, and some room for chunks that do not divide the matrix.
   static int64_t half_bytes_of(const Problem& problem, const std::vector<int32_t>& widths,
