@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import xml.etree.ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,37 @@ def test_page_in_the_repository_is_that_of_its_results(tmp_path: Path) -> None:
     command = [sys.executable, str(SCRIPT), "--page"]
     subprocess.run(command, env={**os.environ, "RESULTS_DIR": str(tmp_path)}, check=True)
     assert (tmp_path / "README.md").read_text() == (results / "README.md").read_text(), "run scripts/run_benches --page"
+
+
+def results_of(folder: Path, commit: str, time: str, ratios: list[float]) -> None:
+    row = {"bench": "fused", "op": "ag_gemm", "ours": 1, "baseline": 1, "baseline_name": "cuBLAS <1>", "unit": "us"}
+    rows = [{**row, "shape": f"{number}x8", "ratio": ratio} for number, ratio in enumerate(ratios)]
+    kept = {"commit": commit, "date": "2026-01-01", "time": time, "machine": "one GPU", "rows": rows}
+    (folder / f"2026-01-01-{commit}-gpu_bench.json").write_text(json.dumps(kept))
+
+
+def test_the_page_shows_the_newest_of_a_day_with_its_picture(tmp_path: Path) -> None:
+    results_of(tmp_path, "bbb", "09:00", [1.0])
+    results_of(tmp_path, "aaa", "17:30", [0.5, 2.0, 0.0, 100.0])
+    (tmp_path / "2026-01-01-old-gpu_bench.svg").write_text("of results that are not shown any more")
+    command = [sys.executable, str(SCRIPT), "--page"]
+    subprocess.run(command, env={**os.environ, "RESULTS_DIR": str(tmp_path)}, check=True)
+    page = (tmp_path / "README.md").read_text()
+    assert "## 2026-01-01, commit aaa" in page and "(2026-01-01-aaa-gpu_bench.svg)" in page
+    assert page.rstrip().endswith("- [2026-01-01-bbb-gpu_bench.json](2026-01-01-bbb-gpu_bench.json)")
+    assert [path.name for path in tmp_path.glob("*.svg")] == ["2026-01-01-aaa-gpu_bench.svg"]
+    picture = xml.etree.ElementTree.parse(tmp_path / "2026-01-01-aaa-gpu_bench.svg").getroot()
+    svg = "{http://www.w3.org/2000/svg}"
+    dots = picture.findall(f"{svg}circle")
+    assert [dot.find(f"{svg}title").text for dot in dots] == [
+        "0x8, against cuBLAS <1>: 0.50",
+        "1x8, against cuBLAS <1>: 2.00",
+        "3x8, against cuBLAS <1>: 100.00",
+    ]
+    worse, better, beyond = (float(dot.get("cx")) for dot in dots)
+    axis = next(line for line in picture.findall(f"{svg}line") if line.get("stroke") == "#334155")
+    assert worse < float(axis.get("x1")) < better < beyond < float(picture.get("width"))
+    assert "4.64, 0.50" in [text.text for text in picture.findall(f"{svg}text")], "mean and worst"
 
 
 def test_an_operation_is_picked_by_its_folder_and_an_unknown_one_is_told(folder: Folder) -> None:

@@ -31,7 +31,7 @@ class Machine:
         self.path, self.gpus = path, gpus
         for name in ("build", "bin", "scripts", "tests/gpu"):
             (path / name).mkdir(parents=True)
-        for tool in ("run_gpu", "run_benches"):
+        for tool in ("run_gpu", "run_benches", "results_plot.py"):
             shutil.copy(SCRIPT.with_name(tool), path / "scripts" / tool)
         (path / "src/ops/no_kernel").mkdir(parents=True)
         for op in ("ag_gemm", "gemm_rs", "uncalled"):
