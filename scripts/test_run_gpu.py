@@ -13,13 +13,15 @@ import pytest
 
 SCRIPT = Path(__file__).resolve().parent / "run_gpu"
 ROWS = {"rows": [{"bench": "b", "op": "ag_gemm", "shape": "1x1", "ours": 1, "baseline": 2, "ratio": 2.0, "unit": "us"}]}
+LAUNCHED_ALONE = ("matmul_reduce_scatter", "matmul_all_reduce", "ring_attention", "moe_dispatch_matmul")
 TESTS = [f"{name}_gpu_test" for name in ("pipeline", "wait", "gemm", "gated_gemm", "cuda_arena", "ag_gemm")]
 TESTS += [
     "gemm_rs_gpu_test",
     "uncalled_gpu_test",
     *(f"gpu_ranks_test {part}" for part in ("ag_gemm", "gemm_rs", "all ops")),
 ]
-TESTS += [f"python_gpu {part}" for part in ("test", "virtual", "matmul_reduce_scatter", "matmul_all_reduce")]
+TESTS += [f"python_gpu {part}" for part in ("test", "virtual")]
+TESTS += [f"python_gpu {op}" for op in LAUNCHED_ALONE]
 SANITIZED = ["pipeline_gpu_test", "ag_gemm_gpu_test"]
 LISTED = [("executor", "call"), ("ops/ag_gemm", "op"), ("ops/gemm_rs", "op")]
 
