@@ -132,7 +132,8 @@ struct FusedTypes::State {
     }
     check_operand(kCallName, "out", o.out, {o.out.rows, problem.cols, problem.out_dtype});
     const int64_t rows = is_b_n_major ? problem.h : problem.cols, cols = is_b_n_major ? problem.cols : problem.h;
-    if (o.w.slots != own_experts() || o.w.rows != rows || o.w.cols != cols || o.w.type != problem.dtype) {
+    const bool is_alike = o.w.rows == rows && o.w.cols == cols && o.w.type == problem.dtype;
+    if (o.w.slots != own_experts() || (o.w.slots > 0 && !is_alike)) {
       refuse_argument(
           kCallName, "w1 does not fit the problem",
           std::to_string(o.w.slots) + " of [" + std::to_string(o.w.rows) + ", " + std::to_string(o.w.cols) + "]",

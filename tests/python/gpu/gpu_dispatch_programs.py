@@ -14,6 +14,7 @@ import tilewire as tw
 from rank_programs import outcome
 from tilewire.demo_cases import run_case
 from tilewire.gpu.demo_machine import GpuMachine
+from tilewire.moe_dispatch import Dispatched, DispatchHandle
 from tilewire.moe_dispatch_cases import MoeDispatchCase, MoeDispatchCaseCall, odd_cases, spread
 
 
@@ -52,7 +53,7 @@ class Dispatch:
         if not all(isinstance(one, torch.Tensor) and one.device == GPU for one in arrays):
             return f"not all on the GPU: {[type(one).__name__ for one in arrays]}"
         y, offsets, origins = map(to_numpy, arrays)
-        report = self.host.check(tw.Dispatched(y, offsets, tw.DispatchHandle(origins)))
+        report = self.host.check(Dispatched(y, offsets, DispatchHandle(origins)))
         return "" if report.ok else str(report)
 
 
@@ -227,7 +228,7 @@ def cupy_arrays() -> dict[str, str]:
             arrays = (made.y, made.offsets, made.handle.origins)
             found[f"{name}: types"] = "" if all(isinstance(one, cupy.ndarray) for one in arrays) else str(arrays)
             y, offsets, origins = map(cupy.asnumpy, arrays)
-            report = d.host.check(tw.Dispatched(y, offsets, tw.DispatchHandle(origins)))
+            report = d.host.check(Dispatched(y, offsets, DispatchHandle(origins)))
             found[name] = "" if report.ok else str(report)
         comm.synchronize()
     return found
