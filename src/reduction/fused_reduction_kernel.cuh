@@ -19,7 +19,10 @@ struct ReductionKernelTypes<Op>::State {
       : tables(problem, checked(plan, problem, context), context),
         schedule(tables.schedule(0)),
         kernel(entry(plan), shape(problem, schedule.me()), problem.wire_dtype, is_b_n_major, rank, tables.ctas()) {
-    kernel.place(schedule, Op::source_slots(schedule), schedule.sums());
+    const FormNumbers& form = kernel.form();
+    const WorkSize size{static_cast<int32_t>(form.work_rows()), static_cast<int32_t>(form.work_cols())};
+    const ReductionWorkLists works = Op::works(schedule, size);
+    kernel.place(schedule, Op::source_slots(schedule), schedule.sums(), works);
     own.place(kernel.device(), schedule);
     kernel.device().upload();
   }

@@ -41,6 +41,7 @@ struct ReductionKernelShape {
 //   Plan, Tables, Parameters          its types
 //   entries()                         the compiled instances, in the order of Plan::kForms
 //   source_slots(schedule)            as encode_slots() takes them
+//   works(schedule, size)             what it does, written down (schedule/reduction_work_lists.h)
 //   Own                               what else the kernel is given: place(DeviceTables&, schedule), once; give(Parameters&)
 template <class Op>
 struct ReductionKernelTypes {

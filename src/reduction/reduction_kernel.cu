@@ -27,12 +27,13 @@ ReductionKernel::ReductionKernel(const FormEntry& entry, const ReductionKernelSh
   prepare_tile_grid(kernel_, entry_.form, ctas);
 }
 
-void ReductionKernel::place(ReductionSchedule& schedule, std::span<const int32_t> source_slots, int32_t sums) {
+void ReductionKernel::place(ReductionSchedule& schedule, std::span<const int32_t> source_slots, int32_t sums,
+                            const ReductionWorkLists& works) {
   has_chunks_ = schedule.map.total_chunks() > 0;
   if (has_chunks_) {
     slots_ = encode_slots(schedule, source_slots, rank_, view_.partial, {kMmaRows, entry_.form.box_cols});
   }
-  place_reduction(device_, slots_, sums, schedule, view_);
+  place_reduction(device_, slots_, works, sums, schedule, view_);
   place_call(device_, rank_, ctas_, schedule.frame, call_);
   device_.place_zeroed(zeros_, 1);
 }

@@ -5,7 +5,7 @@
 #include "device/comm/device_tables.cuh"
 #include "device/reduction/reduction_view.cuh"
 #include "reduction/fused_reduction_kernel.h"
-#include "schedule/reduction_schedule.h"
+#include "schedule/reduction_work_lists.h"
 
 #include <cuda.h>
 
@@ -22,8 +22,9 @@ class ReductionKernel {
                   const DeviceRank& rank, int32_t ctas);
 
   // The tables behind the schedule and the view, on the device once device().upload() is called. `source_slots`: as
-  // encode_slots() takes them. The schedule stays where it is until then.
-  void place(ReductionSchedule& schedule, std::span<const int32_t> source_slots, int32_t sums);
+  // encode_slots() takes them. The schedule and the works stay where they are until then.
+  void place(ReductionSchedule& schedule, std::span<const int32_t> source_slots, int32_t sums,
+             const ReductionWorkLists& works);
   DeviceTables& device() { return device_; }
   const ReductionView& view() const { return view_; }
   const CallView& call() const { return call_; }

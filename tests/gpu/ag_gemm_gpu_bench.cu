@@ -10,6 +10,7 @@
 //                begin and end), with SMs that only push. Virtual nodes of 2 and 4 ranks on SMs / ranks each, all at once,
 //                against cuBLAS on as many SMs a rank that finds its data gathered: the cost of the roles beside each
 //                other and of waiting; nothing of links between GPUs, and all ranks share a memory, a cache and a power limit
+#include "bench_trials.cuh"
 #include "fused_bench.cuh"
 #include "gpu_program.cuh"
 

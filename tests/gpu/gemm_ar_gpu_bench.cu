@@ -1,4 +1,5 @@
-// The fused GEMM+AllReduce: see reduction_bench.cuh.
+// The fused GEMM+AllReduce: see reduction_bench.cuh. --few-rows: a node of four ranks on one GPU, rows of a step of decoding.
+#include "bare_all_reduce.cuh"
 #include "ops/gemm_ar/device_launch.cuh"
 #include "ops/gemm_ar/device_parameters.cuh"
 #include "ops/gemm_ar/layout.h"
@@ -32,10 +33,47 @@ struct GemmAr : ReductionTraits<gemm_ar::FusedPlan, gemm_ar::FusedKernel> {
   static auto role_names() { return gemm_ar::Roles::names(); }
 };
 
+// Few rows on four ranks of a node, against what that costs at least.
+void measure_few_rows(char** file) {
+  constexpr const char* kBaseline = "weights read by all ranks at once, and a bare push, flag and sum of the rows";
+  constexpr int32_t kRanks = 4;
+  Rows rows({"few_rows", kBaseline, GemmAr::kOp}, file);
+  for (const int64_t depth : {1024, 3584}) {
+    for (const int64_t m : {1, 8, 64}) {
+      const BenchSize size{m, 8192, depth};
+      FusedBench<GemmAr> bench(size, {kRanks});
+      const auto plan = GemmAr::make_plan(bench.problem(), bench.context()).choice;
+      BareAllReduce bare(kRanks, size, bench.context().workers);
+      const std::vector<std::vector<double>> us =
+          time_in_turns(kTurns, {bench.fused(plan), bare.weights(), bare.exchange(), bench.cublas()});
+      bench.check();
+      bare.check();
+      std::vector<double> least_us;
+      for (size_t i = 0; i < us[0].size(); ++i) least_us.push_back(us[1][i] + us[2][i]);
+      rows.add({size.text() + ranks_text({kRanks}),
+                GemmAr::form(plan),
+                compare(us[0], least_us),
+                {},
+                {{"weights_us", median(us[1])},
+                 {"exchange_us", median(us[2])},
+                 {"cublas_us", median(us[3])},
+                 {"is_one_shot", plan.choice.is_one_shot}}});
+      std::printf("%20s weights %.1f us, exchange %.1f us, cuBLAS %.1f us\n", "", median(us[1]), median(us[2]),
+                  median(us[3]));
+    }
+  }
+}
+
+int run(int count, char** words) {
+  if (count < 2 || std::string(words[1]) != "--few-rows") return run_reduction_bench<GemmAr>(count, words);
+  measure_few_rows(count >= 5 ? words + 2 : nullptr);
+  return 0;
+}
+
 }  // namespace
 }  // namespace tilewire
 
 int main(int count, char** words) {
   tilewire::prepare_for_waiting_kernels();
-  return tilewire::run_gpu_program([&] { return tilewire::run_reduction_bench<tilewire::GemmAr>(count, words); });
+  return tilewire::run_gpu_program([&] { return tilewire::run(count, words); });
 }

@@ -9,6 +9,7 @@
 //               cuBLAS in a loop over the experts, and the whole call beside it; how long a call is that ends behind the
 //               tables; decode steps of 2 and 4 ranks, against reading the weights that they touch and a bare push of the rows
 //   --short     the same at fewer points
+#include "bench_trials.cuh"
 #include "gpu_program.cuh"
 #include "moe_bench.cuh"
 #include "ops/moe_dispatch/roles.h"
@@ -155,7 +156,7 @@ void measure_gpus(Rows& rows) {
 void print_timelines_at(int count, char** words) {
   for (int i = 0; i + 2 < count; i += 3) {
     MoeBench bench({std::stoll(words[i]), 8, 32, std::stoll(words[i + 1]), std::stoll(words[i + 2])}, {2, 2});
-    print_timeline_of<MoeTraits>(bench);
+    print_timeline_of<MoeTraits>(bench, MoeTraits::make_plan(bench.problem(), bench.context()).choice);
   }
 }
 

@@ -1,14 +1,17 @@
-// The bench of an op that sums products over ranks: [--gpus | --nodes | --sweep] [FILE.json COMMIT DATE], or --timeline M N K.... Random data, medians
-// over rounds in which all contenders take turns.
+// The bench of an op that sums products over ranks: [--gpus | --nodes | --sweep] [FILE.json COMMIT DATE], or --tries or --timeline with points:
+// M N K [ranks=2+2] [NAME=VALUE,...]..., where each list of fields of the plan makes another one. Random data, medians over rounds in
+// which all contenders take turns.
 //
 //   --nodes   2 nodes x 2 ranks on one GPU, joined by the emulated wire, at the fixed points: against the floor, against
 //             the unfused sequence, and against what the planner predicts
 //   --sweep   the same cluster at other points, with every form, chunk size and number of teams
-//   --timeline  the same cluster: what the roles of the first rank do in a call, at the points named
+//   --tries     the same cluster at the points named: the planner's plan, and plans that differ from it, beside each other
+//   --timeline  the same plans: what the roles of the first rank do in a call
 //   --gpus    a rank a GPU, over their links
 //   without   virtual nodes of 1, 2 and 4 ranks on one GPU, against cuBLAS for the product of each rank, which sums nothing up
 #pragma once
 
+#include "bench_trials.cuh"
 #include "fused_bench.cuh"
 #include "gpu_program.cuh"
 
@@ -113,6 +116,8 @@ int run_reduction_bench(int count, char** words) {
       }
     }
     for (const char* bench : {"fused_vs_floor", "fused_vs_unfused", "predicted_vs_measured"}) rows.print_mean(bench);
+  } else if (mode == "--tries") {
+    print_trials<Traits>(count - 2, words + 2);
   } else if (mode == "--timeline") {
     print_timelines<Traits>(count - 2, words + 2);
   } else if (mode == "--sweep") {

@@ -8,8 +8,6 @@
 #include "device/reduction/partial_tiles.cuh"
 #include "device/tile/gemm_kernel.cuh"
 
-#include <type_traits>
-
 namespace tilewire {
 
 // What the warps of a CTA do beside its tiles, but for run(warp), which is the op's.
@@ -31,18 +29,15 @@ class BesideTiles {
   CtaFinish finish_;
 };
 
-// The whole kernel. TileRole: a PartialTileRole; Beside<Form>: see above.
-template <class Config, class TileRole, int32_t kComputeRole, template <class> class Beside, class Parameters>
+// The whole kernel. Beside<Form>: see above.
+template <class Config, int32_t kComputeRole, template <class> class Beside, class Parameters>
 TILEWIRE_DEVICE void run_reduction(const Parameters& p) {
   using Form = typename Config::Form;
-  using Plan = FormPlan<Form>;
   extern __shared__ __align__(1024) uint8_t memory[];
   const CallSpace space(p.schedule.frame, p.call);
   const SharedTiles<Form> shared(memory);
-  constexpr WorkSize kSize{Form::kRows * Plan::kClusterRowTiles, Form::kCols * Plan::kClusterColTiles};
-  using Maps = PartialTileMaps<Form, TileRole, std::remove_cvref_t<decltype(p.schedule)>>;
-  run_gemm_roles<Config>(shared, Maps(p.a, p.b, p.schedule, space, p.reduction),
-                         TileRole(p.schedule, SharedTiles<Form>::worker(), kSize),
+  run_gemm_roles<Config>(shared, PartialTileMaps<Form>(p.a, p.b, space, p.reduction),
+                         TabledRole<TileWork>(p.reduction.tiles, SharedTiles<Form>::worker()),
                          CallGate(space, kComputeRole, kTilePauseNs), p.stages_per_tile, WireEpilogue(p.reduction),
                          Beside<Form>(p, space, shared));
 }

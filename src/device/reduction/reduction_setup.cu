@@ -29,11 +29,19 @@ std::vector<CUtensorMap> encode_slots(const ReductionSchedule& s, std::span<cons
   return maps;
 }
 
-void place_reduction(DeviceTables& tables, const std::vector<CUtensorMap>& slots, int32_t sums, ReductionSchedule& s,
-                     ReductionView& view) {
+void place_reduction(DeviceTables& tables, const std::vector<CUtensorMap>& slots, const ReductionWorkLists& works,
+                     int32_t sums, ReductionSchedule& s, ReductionView& view) {
   const auto count = [](int32_t number) { return static_cast<size_t>(number); };
   ReductionMap& map = s.map;
   const int32_t chunks = map.total_chunks();
+  view.width = s.width();
+  view.others = s.other_nodes();
+  view.here = s.here().value;
+  view.half_maps = view.width * kSlotMaps;
+  view.has_tiles = works.tiles.works() > 0;
+  place_works(tables, works.tiles, view.tiles);
+  place_works(tables, works.reduce, view.reduce);
+  place_works(tables, works.finish, view.finish);
   tables.place_zeroed(view.made, count(chunks));
   tables.place_zeroed(view.summed, count(sums));
   view.slots = slots.data();

@@ -3,6 +3,7 @@
 
 #include "device/ptx/qualifier.cuh"
 #include "device/tile/tile_form.h"
+#include "schedule/reduction_works.h"
 
 #include <tilewire/data_type.h>
 
@@ -14,28 +15,29 @@
 namespace tilewire {
 
 struct ReductionView {
-  static constexpr int32_t kMapsOfRank = 2;  // whole blocks of columns, the last one
-
   OutType wire = OutType::as_operands;  // of partial sums in their slots
   DataType partial = DataType::bf16;    // the same
   DataType node_sum = DataType::bf16;
-  // [halves][ranks of the own node][whole, last block of columns] the slots of this rank's partial sums there, in device
-  // memory: columns, rows and slots.
+  // [halves][ranks of the own node][kSlotMaps] the slots of this rank's partial sums there, in device memory: columns, rows
+  // and slots.
   const CUtensorMap* slots = nullptr;
+  int32_t half_maps = 0;  // of them
+  int32_t width = 1;      // ranks of the own node
+  int32_t others = 0;     // other nodes
+  int32_t here = 0;       // number of the own node
+  bool has_tiles = false;
+  WorkTable<TileWork> tiles;
+  WorkTable<SumWork> reduce, finish;
   // How many parts of a chunk have been done in a call, in device memory of this rank alone: who has done the last one
   // publishes the chunk.
   uint64_t* made = nullptr;    // [chunks], by global number
   uint64_t* summed = nullptr;  // [sums()], by ReductionSchedule::sum_number()
 
-  TILEWIRE_DEVICE static int32_t map_number(int32_t half, int32_t width, int32_t local, bool is_last) {
-    return (half * width + local) * kMapsOfRank + (is_last ? 1 : 0);
+  // Whether sums are walked four at a time: some slots have 32 bits.
+  TILEWIRE_DEVICE bool is_wide() const {
+    return partial == DataType::fp32 || (others > 0 && node_sum == DataType::fp32);
   }
 };
-
-// Whether sums are walked four at a time: some slots have 32 bits.
-TILEWIRE_DEVICE bool is_wide(const ReductionView& view, bool has_other_nodes) {
-  return view.partial == DataType::fp32 || (has_other_nodes && view.node_sum == DataType::fp32);
-}
 
 // The caller's memory for the sum of own chunks, and what is added to it.
 struct ResultView {

@@ -10,6 +10,10 @@ namespace tilewire {
 
 constexpr uint32_t kSumPauseNs = 120;
 
+// So many are read before any is added, as many as registers hold: places where there are few slots (has_few_slots()),
+// else slots of one place.
+constexpr int32_t kPlacesAtOnce = 4, kSlotsAtOnce = 4;
+
 // visit(places) of the team's chunk of rows x cols: kAtOnce places of kCount numbers at a time, this lane's. Where there
 // are fewer left, one of them comes again.
 template <int kCount, int kAtOnce, class Visit>
@@ -35,61 +39,55 @@ struct SlotStack {
   }
 };
 
-// Where slots lie, for those that add up. Schedule derives from ReductionSchedule.
-template <class Schedule>
+// Where slots lie, for those that add up.
 class SumSlots {
  public:
-  TILEWIRE_DEVICE SumSlots(const Schedule& s, const CallSpace& space, const ReductionView& view)
-      : s_(s), half_(space.half(s.me())), view_(view) {}
+  TILEWIRE_DEVICE SumSlots(std::byte* half, const ReductionView& view) : half_(half), view_(view) {}
 
-  TILEWIRE_DEVICE const Schedule& schedule() const { return s_; }
   TILEWIRE_DEVICE const ReductionView& view() const { return view_; }
   // The own node's partial sums, by rank.
-  TILEWIRE_DEVICE SlotStack partials(OwnedChunk c) const {
-    const int64_t first = s_.partial_offset(s_.source(0), c);
-    const int64_t step = s_.width() > 1 ? s_.partial_offset(s_.source(1), c) - first : 0;
-    return {half_ + first, step, pitch_bytes(c, s_.buffers.partial_bytes), view_.partial};
+  TILEWIRE_DEVICE SlotStack partials(const SumWork& w) const {
+    return {at(w.partials), bytes(w.partial_step), pitch_bytes(w.cols, view_.partial), view_.partial};
   }
   // The other nodes' sums of an own chunk, by node. There is one at least.
-  TILEWIRE_DEVICE SlotStack received(OwnedChunk c) const {
-    const int64_t first = s_.received_offset(s_.other_node(0), c);
-    const int64_t step = s_.other_nodes() > 1 ? s_.received_offset(s_.other_node(1), c) - first : 0;
-    return {half_ + first, step, pitch_bytes(c, s_.buffers.sum_bytes), view_.node_sum};
+  TILEWIRE_DEVICE SlotStack received(const SumWork& w) const {
+    return {at(w.received), bytes(w.received_step), pitch_bytes(w.cols, view_.node_sum), view_.node_sum};
   }
-  TILEWIRE_DEVICE std::byte* sent(OwnedChunk c) const { return half_ + s_.sent_offset(c); }
-  TILEWIRE_DEVICE int32_t pitch_bytes(OwnedChunk c, int32_t element_bytes) const {
-    return static_cast<int32_t>(ReductionBuffers::pitch_bytes(s_.map.columns(c), element_bytes));
+  // Where the sum of a chunk is sent from.
+  TILEWIRE_DEVICE SlotStack sent(const SumWork& w) const {
+    return {at(w.to), 0, pitch_bytes(w.cols, view_.node_sum), view_.node_sum};
+  }
+  TILEWIRE_DEVICE std::byte* at(uint32_t unit) const { return half_ + bytes(unit); }
+
+  TILEWIRE_DEVICE static int64_t bytes(uint32_t units) { return int64_t{units} * kWireUnitBytes; }
+  TILEWIRE_DEVICE static int32_t pitch_bytes(int32_t cols, DataType type) {
+    return (cols * bytes_of(type) + kWireUnitBytes - 1) / kWireUnitBytes * kWireUnitBytes;
   }
 
  private:
-  const Schedule& s_;
   std::byte* half_;
   const ReductionView& view_;
 };
 
-// sums[i] = what lies at place i of each slot, added up in their order. Two slots are read before any is added.
+// What lies at the place of each slot, added up in their order. kAtOnce slots are read before any is added.
 template <int kCount, int kAtOnce>
-TILEWIRE_DEVICE void add_up(const SlotStack& stack, int32_t slots, const NumberPlace (&places)[kAtOnce],
-                            Numbers<kCount> (&sums)[kAtOnce]) {
-  const std::byte* at[kAtOnce];
-#pragma unroll
-  for (int32_t i = 0; i < kAtOnce; ++i) at[i] = stack.at(places[i]);
+TILEWIRE_DEVICE Numbers<kCount> add_up(const SlotStack& stack, int32_t slots, const NumberPlace& place) {
+  Numbers<kCount> sum;
+  const std::byte* at = stack.at(place);
 #pragma unroll 1
-  for (int32_t slot = 0; slot < slots; slot += 2) {
-    const bool has_second = slot + 1 < slots;
-    uint4 first[kAtOnce], second[kAtOnce];
+  for (int32_t slot = 0; slot < slots; slot += kAtOnce) {
+    uint4 raw[kAtOnce];
 #pragma unroll
     for (int32_t i = 0; i < kAtOnce; ++i) {
-      first[i] = load_raw<kCount>(at[i], stack.type);
-      if (has_second) second[i] = load_raw<kCount>(at[i] + stack.step_bytes, stack.type);
-      at[i] += 2 * stack.step_bytes;
+      if (slot + i < slots) raw[i] = load_raw<kCount>(at, stack.type);
+      at += stack.step_bytes;
     }
 #pragma unroll
     for (int32_t i = 0; i < kAtOnce; ++i) {
-      add_numbers(sums[i], widened<kCount>(first[i], stack.type), slot == 0);
-      if (has_second) add_numbers(sums[i], widened<kCount>(second[i], stack.type), false);
+      if (slot + i < slots) add_numbers(sum, widened<kCount>(raw[i], stack.type), slot + i == 0);
     }
   }
+  return sum;
 }
 
 // Nothing that lay behind the last number of a row before travels.
@@ -101,24 +99,58 @@ TILEWIRE_DEVICE void clear_behind(const NumberPlace& p, Numbers<kCount>& n) {
   }
 }
 
-// The sum of the own node of a chunk for an owner elsewhere, into the slot from which it is sent.
-template <int kCount, class Schedule>
-TILEWIRE_DEVICE void add_node_sum(const SumSlots<Schedule>& slots, OwnedChunk c, const SumTeam& team) {
-  constexpr int32_t kAtOnce = 2;
-  const Schedule& s = slots.schedule();
-  const SlotStack partials = slots.partials(c);
-  const SlotStack to{slots.sent(c), 0, slots.pitch_bytes(c, s.buffers.sum_bytes), slots.view().node_sum};
-  for_each_place<kCount, kAtOnce>(static_cast<int32_t>(s.map.rows(c).rows()),
-                                  static_cast<int32_t>(s.map.columns(c).cols()), team,
-                                  [&](const NumberPlace(&places)[kAtOnce]) {
-                                    Numbers<kCount> sums[kAtOnce];
-                                    add_up(partials, s.width(), places, sums);
+// Whether there are so few slots that those of several places are read at once.
+TILEWIRE_DEVICE bool has_few_slots(const ReductionView& view) { return view.width <= 2 && view.others <= 1; }
+
+// What one or two slots have at several places, all of it read before any is added: what a warp has under way is what its
+// rate is made of, and sums of one place after the other leave registers for that.
+template <int kCount, int kAtOnce>
+class FewSlots {
+ public:
+  TILEWIRE_DEVICE FewSlots(const SlotStack& stack, int32_t slots, const NumberPlace (&places)[kAtOnce])
+      : has_second_(slots > 1) {
 #pragma unroll
-                                    for (int32_t i = 0; i < kAtOnce; ++i) {
-                                      clear_behind(places[i], sums[i]);
-                                      store_numbers(const_cast<std::byte*>(to.at(places[i])), sums[i], to.type);
-                                    }
-                                  });
+    for (int32_t i = 0; i < kAtOnce; ++i) {
+      const std::byte* at = stack.at(places[i]);
+      first_[i] = load_raw<kCount>(at, stack.type);
+      if (has_second_) second_[i] = load_raw<kCount>(at + stack.step_bytes, stack.type);
+    }
+  }
+  TILEWIRE_DEVICE Numbers<kCount> sum(int32_t i, DataType type) const {
+    Numbers<kCount> sum = widened<kCount>(first_[i], type);
+    if (has_second_) add_numbers(sum, widened<kCount>(second_[i], type), false);
+    return sum;
+  }
+
+ private:
+  bool has_second_;
+  uint4 first_[kAtOnce], second_[kAtOnce];
+};
+
+// The sum of the own node of a chunk for an owner elsewhere, into the slot from which it is sent.
+template <int kCount>
+TILEWIRE_DEVICE void add_node_sum(const SumSlots& slots, const SumWork& w, const SumTeam& team) {
+  const SlotStack partials = slots.partials(w), to = slots.sent(w);
+  const auto store = [&](const NumberPlace& place, Numbers<kCount>& sum) {
+    clear_behind(place, sum);
+    store_numbers(const_cast<std::byte*>(to.at(place)), sum, to.type);
+  };
+  if (kCount == 8 && has_few_slots(slots.view())) {
+    constexpr int32_t kAtOnce = kPlacesAtOnce;
+    for_each_place<kCount, kAtOnce>(w.rows, w.cols, team, [&](const NumberPlace(&places)[kAtOnce]) {
+      const FewSlots<kCount, kAtOnce> read(partials, slots.view().width, places);
+#pragma unroll
+      for (int32_t i = 0; i < kAtOnce; ++i) {
+        Numbers<kCount> sum = read.sum(i, partials.type);
+        store(places[i], sum);
+      }
+    });
+    return;
+  }
+  for_each_place<kCount, 1>(w.rows, w.cols, team, [&](const NumberPlace(&places)[1]) {
+    Numbers<kCount> sum = add_up<kCount, kSlotsAtOnce>(partials, slots.view().width, places[0]);
+    store(places[0], sum);
+  });
 }
 
 // What is added to the sum of an own chunk, and where it goes.
@@ -167,77 +199,78 @@ class ResultRow {
   int32_t row_, col_, count_;
 };
 
-template <int kCount, int kAtOnce>
-TILEWIRE_DEVICE void load_places(const SlotStack& stack, int32_t slot, const NumberPlace (&places)[kAtOnce],
-                                 uint4 (&raw)[kAtOnce]) {
-#pragma unroll
-  for (int32_t i = 0; i < kAtOnce; ++i) {
-    raw[i] = load_raw<kCount>(stack.at(places[i]) + slot * stack.step_bytes, stack.type);
-  }
-}
-
-// `sums` are those of the own node, and become those of all nodes, added up in their order. `next`: what the first one of
+// `sum` is that of the own node, and becomes that of all nodes, added up in their order. `next`: what the first one of
 // the others has.
-template <int kCount, int kAtOnce>
-TILEWIRE_DEVICE void add_nodes(const ReductionSchedule& s, const SlotStack& received,
-                               const NumberPlace (&places)[kAtOnce], uint4 (&next)[kAtOnce],
-                               Numbers<kCount> (&sums)[kAtOnce]) {
-  const int32_t here = s.here().value, others = s.other_nodes();
-  uint4 own[kAtOnce];
-#pragma unroll
-  for (int32_t i = 0; i < kAtOnce; ++i) own[i] = packed(sums[i], received.type);
+template <int kCount>
+TILEWIRE_DEVICE void add_nodes(const ReductionView& view, const SlotStack& received, const NumberPlace& place,
+                               uint4 next, Numbers<kCount>& sum) {
+  const uint4 own = packed(sum, received.type);
+  const std::byte* at = received.at(place);
 #pragma unroll 1
-  for (int32_t node = 0, taken = 0; node <= others; ++node) {
-    uint4 raw[kAtOnce];
-#pragma unroll
-    for (int32_t i = 0; i < kAtOnce; ++i) raw[i] = node == here ? own[i] : next[i];
-    if (node != here && ++taken < others) load_places<kCount>(received, taken, places, next);
-#pragma unroll
-    for (int32_t i = 0; i < kAtOnce; ++i) add_numbers(sums[i], widened<kCount>(raw[i], received.type), node == 0);
+  for (int32_t node = 0; node <= view.others; ++node) {
+    const uint4 raw = node == view.here ? own : next;
+    if (node != view.here) {
+      at += received.step_bytes;
+      if (node + (node < view.here ? 1 : 0) < view.others) next = load_raw<kCount>(at, received.type);
+    }
+    add_numbers(sum, widened<kCount>(raw, received.type), node == 0);
   }
 }
 
 // The sums of all nodes of a chunk that is finished here, by node, each rounded as it would be on its way; then what is
-// added, and the result, whose row `first_row` is the chunk's first. also(place, sum): what else the result goes to. With
-// is_here = false the result is NaN. kAtOnce places are read at once: as many as registers hold.
-template <int kCount, int kAtOnce, class Schedule, class Also>
-TILEWIRE_DEVICE void add_owned_sum(const SumSlots<Schedule>& slots, const ResultView& result, OwnedChunk c,
-                                   int32_t first_row, const SumTeam& team, bool is_here, const Also& also) {
-  const Schedule& s = slots.schedule();
-  const int32_t others = s.other_nodes();
-  const SlotStack partials = slots.partials(c);
-  const SlotStack received = others > 0 ? slots.received(c) : partials;
-  const RowRange rows = s.map.rows(c);
-  const ColumnRange columns = s.map.columns(c);
-  const auto first_col = static_cast<int32_t>(columns.begin);
-  for_each_place<kCount, kAtOnce>(
-      static_cast<int32_t>(rows.rows()), static_cast<int32_t>(columns.cols()), team,
-      [&](const NumberPlace(&places)[kAtOnce]) {
-        Numbers<kCount> sums[kAtOnce];
-        if (is_here) {
-          uint4 next[kAtOnce] = {};  // of the other nodes' sums: read one ahead, the first before all else
-          if (others > 0) load_places<kCount>(received, 0, places, next);
-          add_up(partials, s.width(), places, sums);
-          if (others > 0) add_nodes(s, received, places, next, sums);
-        }
+// added, and the result. also(place, sum): where else it goes. With is_here = false the result is NaN.
+template <int kCount, class Also>
+TILEWIRE_DEVICE void add_owned_sum(const SumSlots& slots, const ResultView& result, const SumWork& w,
+                                   const SumTeam& team, bool is_here, const Also& also) {
+  const ReductionView& view = slots.view();
+  const SlotStack partials = slots.partials(w);
+  const SlotStack received = view.others > 0 ? slots.received(w) : partials;
+  const auto row_of = [&](const NumberPlace& p) {
+    return ResultRow<kCount>(result, w.row + p.row, w.col + p.col, p.count);
+  };
+  const auto store = [&](const NumberPlace& place, Numbers<kCount>& sum) {
+    const ResultRow<kCount> to = row_of(place);
+    to.add(sum);
+    to.store(sum);
+    also(place, sum);
+  };
+  if (!is_here) {
+    for_each_place<kCount, 1>(w.rows, w.cols, team,
+                              [&](const NumberPlace(&places)[1]) { row_of(places[0]).store_nan(); });
+    return;
+  }
+  if (kCount == 8 && has_few_slots(view)) {
+    constexpr int32_t kAtOnce = kPlacesAtOnce;
+    for_each_place<kCount, kAtOnce>(w.rows, w.cols, team, [&](const NumberPlace(&places)[kAtOnce]) {
+      uint4 other[kAtOnce] = {};
+      if (view.others > 0) {
 #pragma unroll
-        for (int32_t i = 0; i < kAtOnce; ++i) {
-          const NumberPlace& p = places[i];
-          const ResultRow<kCount> to(result, first_row + p.row, first_col + p.col, p.count);
-          if (is_here) {
-            to.add(sums[i]);
-            to.store(sums[i]);
-            also(p, sums[i]);
-          } else {
-            to.store_nan();
-          }
+        for (int32_t i = 0; i < kAtOnce; ++i) other[i] = load_raw<kCount>(received.at(places[i]), received.type);
+      }
+      const FewSlots<kCount, kAtOnce> own(partials, view.width, places);
+#pragma unroll
+      for (int32_t i = 0; i < kAtOnce; ++i) {
+        Numbers<kCount> sum = own.sum(i, partials.type);
+        if (view.others > 0) {  // of two numbers which one comes first makes no difference
+          sum = widened<kCount>(packed(sum, received.type), received.type);
+          add_numbers(sum, widened<kCount>(other[i], received.type), false);
         }
-      });
+        store(places[i], sum);
+      }
+    });
+    return;
+  }
+  for_each_place<kCount, 1>(w.rows, w.cols, team, [&](const NumberPlace(&places)[1]) {
+    uint4 next = {};  // of the other nodes' sums: read one ahead, the first before all else
+    if (view.others > 0) next = load_raw<kCount>(received.at(places[0]), received.type);
+    Numbers<kCount> sum = add_up<kCount, kSlotsAtOnce>(partials, view.width, places[0]);
+    if (view.others > 0) add_nodes(view, received, places[0], next, sum);
+    store(places[0], sum);
+  });
 }
 
-// Runs a role by a whole warp of a team: move(work, is_here) does this warp's part of a work. The last one of the team
-// to be done publishes; counter_of(work, its number): where the parts that are done
-// are counted. `note_of(work)`: for the trace.
+// Runs a role of a table by a whole warp of a team: move(work, is_here) does this warp's part of a work. The last one of the team
+// to be done publishes; counter_of(work): where the parts that are done are counted. `note_of(work)`: for the trace.
 template <class Role, class CounterOf, class NoteOf, class Move>
 TILEWIRE_DEVICE void run_moves(const CallSpace& space, Role role, int32_t number, const SumTeam& team, TracePlace place,
                                const CounterOf& counter_of, const NoteOf& note_of, const Move& move) {
@@ -245,36 +278,34 @@ TILEWIRE_DEVICE void run_moves(const CallSpace& space, Role role, int32_t number
   CallGate gate(space, number, kSumPauseNs);
   const TraceLane trace = space.trace(place);
   const bool is_noted = is_leader && team.part == 0 && trace.is_on();
-  int32_t works = 0;
-  for (typename Role::Work w; role.next(w); ++works) {
+  for (typename Role::Work w; role.next(w);) {
     if (is_noted) trace.wait(note_of(w));
     const bool is_here = gate.pass(role, w);
     if (is_noted) trace.begin();
     move(w, is_here);
     __syncwarp();
+    role.again(w);
     if (is_noted) trace.end();
-    if (!is_leader || !is_here || w.publishes == 0 || !is_last_part(counter_of(w, works), team.parts)) continue;
+    if (!is_leader || !is_here || w.publishes == 0 || !is_last_part(counter_of(w), team.parts)) continue;
     for (int32_t i = 0; i < w.publishes; ++i) space.publish(role.publish(w, i));
   }
 }
 
-// The same of a role that adds up chunks: add(chunk, is_here).
-template <class Schedule, class Role, class Add>
-TILEWIRE_DEVICE void run_sums(const SumSlots<Schedule>& slots, const CallSpace& space, const Role& role, int32_t number,
-                              const SumTeam& team, TracePlace place, const Add& add) {
-  const Schedule& s = slots.schedule();
-  using Work = typename Role::Work;
+// The same of a role that adds up chunks: add(work, is_here).
+template <class Add>
+TILEWIRE_DEVICE void run_sums(const SumSlots& slots, const CallSpace& space, const WorkTable<SumWork>& table,
+                              int32_t number, const SumTeam& team, TracePlace place, const Add& add) {
   run_moves(
-      space, role, number, team, place,
-      [&](const Work& w, int32_t) { return slots.view().summed + s.sum_number(w.chunk); },
-      [&](const Work& w) {
-        return TraceNote{.work = s.map.global(w.chunk),
-                         .source = s.me().value,
-                         .bytes = static_cast<uint32_t>(s.sum_bytes(w.chunk)),
+      space, TabledRole<SumWork>(table, team.worker), number, team, place,
+      [&](const SumWork& w) { return slots.view().summed + w.counter; },
+      [&](const SumWork& w) {
+        return TraceNote{.work = w.number,
+                         .source = space.frame().me.value,
+                         .bytes = static_cast<uint32_t>(w.rows * SumSlots::pitch_bytes(w.cols, slots.view().node_sum)),
                          .role = static_cast<uint8_t>(number),
                          .link = TraceLink::copy};
       },
-      [&](const Work& w, bool is_here) { add(w.chunk, is_here); });
+      add);
 }
 
 }  // namespace tilewire

@@ -83,7 +83,7 @@ struct WithSpareRoom : Base {
 template <class Base>
 struct WithRoomForSums : Base {
   static constexpr int32_t kSpareBytes = 64;
-  static constexpr int32_t kLoaderRegisters = Base::kIsPingPong ? 136 : 120;
+  static constexpr int32_t kLoaderRegisters = 136;
 };
 
 // The same for where the rows of a tile go, one by one.

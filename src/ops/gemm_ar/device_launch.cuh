@@ -9,6 +9,7 @@
 #include "ops/gemm_ar/flags.h"
 #include "ops/gemm_ar/roles.h"
 #include "reduction/fused_reduction_kernel.h"
+#include "schedule/reduction_work_lists.h"
 
 namespace tilewire::gemm_ar {
 
@@ -26,6 +27,7 @@ struct KernelOp {
 
   static std::span<const FormEntry> entries();
   static std::vector<int32_t> source_slots(const Schedule& schedule);
+  static ReductionWorkLists works(const Schedule& schedule, WorkSize size);
 };
 
 using FusedOperands = ReductionKernelOperands;

@@ -9,10 +9,13 @@
 
 namespace tilewire::gemm_ar {
 
-// How many parts of a work have been done in all calls, in device memory of this rank alone: as in ReductionView.
+// What the gather of results is given. Counters: as in ReductionView.
 struct GatherView {
-  uint64_t* collected = nullptr;  // [chunks], by global number
-  uint64_t* forwarded = nullptr;  // [works of forward], in its order
+  WorkTable<SumWork> collect;
+  WorkTable<MoveWork> forward;
+  const int32_t* peers = nullptr;  // [ranks of the node - 1] ranks that get results of this one
+  uint64_t* collected = nullptr;   // [chunks], by global number
+  uint64_t* forwarded = nullptr;   // [works of forward], in its order
 };
 
 struct FusedParameters {

@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "ops/gemm_ar/either_form.h"
 #include "ops/gemm_ar/helper_deal.h"
 #include "ops/gemm_ar/plan.h"
+#include "ops/gemm_ar/work_lists.h"
 #include "testing/schedule_test_support.h"
 
 namespace tilewire::gemm_ar {
@@ -19,7 +19,7 @@ template <class Role>
 std::string walk_of(Role role) {
   std::string text;
   for (typename Role::Work w; role.next(w);) {
-    text += std::to_string(w.chunk.owner.value) + "/" + std::to_string(w.chunk.chunk.value) + " after";
+    text += "after";
     for (int32_t i = 0; i < w.needs; ++i) text += " " + std::to_string(role.need(w, i).word);
     text += ", tells";
     for (int32_t i = 0; i < w.publishes; ++i) {
@@ -31,7 +31,8 @@ std::string walk_of(Role role) {
   return text;
 }
 
-TEST(GemmArDeviceWalk, ARoleOfEitherFormDoesWhatThatOfTheFormDoes) {
+TEST(GemmArDeviceWalk, ATableDoesWhatTheRolesOfItsFormDo) {
+  constexpr WorkSize kWork{5, 8};
   int walks = 0;
   for (const bool is_one_shot : {false, true}) {
     for (const int64_t window : {0, 2}) {
@@ -48,21 +49,89 @@ TEST(GemmArDeviceWalk, ARoleOfEitherFormDoesWhatThatOfTheFormDoes) {
         const ScheduledRanks<ScheduleTables> ranks({2, 1}, Problem{.m = 23, .n = 26, .k = 8}, choice);
         for (int32_t r = 0; r < ranks.size(); ++r) {
           const Schedule s = ranks.at(r);
+          const ReductionWorkLists lists = work_lists(s, kWork);
+          const auto tiles = lists.tiles.view();
+          const auto reduce = lists.reduce.view(), finish = lists.finish.view();
           for (int32_t worker = 0; worker < 2; ++worker, ++walks) {
-            using Compute = TileRole::Chunks;
-            EXPECT_EQ(walk_of(Compute(s, worker)),
-                      is_one_shot ? walk_of(one_shot::ComputeRole(s, worker)) : walk_of(PartialSumRole(s, worker)));
-            EXPECT_EQ(walk_of(EitherReduceRole(s, worker)),
-                      is_one_shot ? walk_of(one_shot::ReduceRole(s, worker)) : walk_of(NodeSumRole(s, worker)));
-            EXPECT_EQ(walk_of(EitherFinishRole(s, worker)),
-                      is_one_shot ? walk_of(one_shot::FinishRole(s, worker)) : walk_of(FinishRole(s, worker)));
-            EXPECT_NE(walk_of(Compute(s, worker)), "");
+            const std::string made = walk_of(TabledRole(tiles, worker));
+            EXPECT_NE(made, "");
+            if (is_one_shot) {
+              EXPECT_EQ(made, walk_of(PartialTileRole<one_shot::ComputeRole, Schedule>(s, worker, kWork)));
+              EXPECT_EQ(walk_of(TabledRole(reduce, worker)), walk_of(one_shot::ReduceRole(s, worker)));
+              EXPECT_EQ(walk_of(TabledRole(finish, worker)), walk_of(one_shot::FinishRole(s, worker)));
+            } else {
+              EXPECT_EQ(made, walk_of(PartialTileRole<PartialSumRole, Schedule>(s, worker, kWork)));
+              EXPECT_EQ(walk_of(TabledRole(reduce, worker)), walk_of(NodeSumRole(s, worker)));
+              EXPECT_EQ(walk_of(TabledRole(finish, worker)), walk_of(FinishRole(s, worker)));
+              const auto collects = collect_list(s);
+              const auto collect = collects.view();
+              EXPECT_EQ(walk_of(TabledRole(collect, worker)), walk_of(CollectRole(s, worker)));
+            }
           }
+          const auto forwards = forward_list(s);
+          const auto forward = forwards.view();
+          EXPECT_EQ(walk_of(TabledRole(forward, 0)),
+                    is_one_shot ? walk_of(one_shot::ForwardRole(s)) : walk_of(ForwardRole(s)));
         }
       }
     }
   }
   EXPECT_EQ(walks, 30);
+}
+
+// Places in a half are those of the schedule, in either form.
+TEST(GemmArDeviceWalk, ATableSaysWhereResultsLie) {
+  const auto bytes = [](uint32_t units) { return int64_t{units} * kWireUnitBytes; };
+  size_t seen = 0;
+  for (const bool is_one_shot : {false, true}) {
+    const PlanChoice choice{.is_one_shot = is_one_shot, .chunk_rows = 5, .chunk_cols = 8, .cursors = {}};
+    const ScheduledRanks<ScheduleTables> ranks({2, 1}, Problem{.m = 23, .n = 26, .k = 8}, choice);
+    for (int32_t r = 0; r < ranks.size(); ++r) {
+      const Schedule s = ranks.at(r);
+      const ReductionWorkLists lists = work_lists(s, {5, 8});
+      const auto tiles = lists.tiles.view();
+      const auto finish = lists.finish.view();
+      TileWork t;
+      for (TabledRole role(tiles, 0); role.next(t); ++seen) {
+        EXPECT_EQ(t.takers, is_one_shot ? s.width() : 1);
+        EXPECT_EQ(t.slot, s.partial_slot(s.me(), s.map.at(t.tile)));
+      }
+      SumWork w;
+      for (TabledRole role(finish, 0); role.next(w); ++seen) {
+        const OwnedChunk c = s.map.at(w.number);
+        EXPECT_EQ(w.row, s.map.rows(c).begin);
+        EXPECT_EQ(w.col, s.map.columns(c).begin);
+        EXPECT_EQ(bytes(w.partials), s.partial_offset(s.source(0), c));
+        EXPECT_EQ(bytes(w.received), s.received_offset(s.other_node(0), c));
+        if (is_one_shot) continue;
+        EXPECT_EQ(bytes(w.to), s.result_offset(c));
+        EXPECT_EQ(bytes(w.also_to), s.finished_offset(c));
+      }
+      const auto collects = collect_list(s);
+      const auto collect = collects.view();
+      for (TabledRole role(collect, 0); !is_one_shot && role.next(w); ++seen) {
+        const OwnedChunk c = s.map.at(w.number);
+        EXPECT_EQ(w.counter, s.map.global(c));
+        EXPECT_EQ(bytes(w.partials), s.result_offset(c));
+        EXPECT_EQ(w.row, s.map.rows(c).begin);
+        EXPECT_EQ(w.rows, s.map.rows(c).rows());
+        EXPECT_EQ(w.cols, s.map.columns(c).cols());
+      }
+      const auto forwards = forward_list(s);
+      const auto forward = forwards.view();
+      MoveWork m;
+      int32_t number = 0;
+      for (TabledRole role(forward, 0); role.next(m); ++number) {
+        const OwnedChunk c = s.map.at(m.number);
+        EXPECT_EQ(m.counter, number);
+        EXPECT_TRUE(s.topology().same_node(s.me(), Rank{m.to}));
+        EXPECT_EQ(bytes(m.units), is_one_shot ? s.sum_bytes(c) : s.result_chunk_bytes(c));
+        EXPECT_EQ(bytes(m.at),
+                  is_one_shot ? s.received_offset(s.topology().node(Rank{m.source}), c) : s.result_offset(c));
+      }
+    }
+  }
+  EXPECT_GT(seen, 100u);
 }
 
 // Who stores whole slots sees them as who adds them up, and none leaves its own.
@@ -103,8 +172,8 @@ TEST(GemmArDeviceWalk, ChunksThatAreAddedUpAreNumbered) {
           EXPECT_TRUE(numbers.insert(number).second) << number;
         }
       };
-      if (s.frame.has_network()) note(EitherReduceRole(s, 0));
-      note(EitherFinishRole(s, 0));
+      if (s.frame.has_network()) is_one_shot ? note(one_shot::ReduceRole(s, 0)) : note(NodeSumRole(s, 0));
+      is_one_shot ? note(one_shot::FinishRole(s, 0)) : note(FinishRole(s, 0));
       EXPECT_FALSE(numbers.empty());
     }
   }

@@ -10,35 +10,66 @@
 #include "device/reduction/fused_reduction.cuh"
 #include "device/reduction/result_slots.cuh"
 #include "ops/gemm_ar/device_parameters.cuh"
-#include "ops/gemm_ar/either_form.h"
 #include "ops/gemm_ar/helper_deal.h"
 
 namespace tilewire::gemm_ar {
 
-TILEWIRE_DEVICE TraceNote note_of(const Schedule& s, OwnedChunk c, Rank source, int64_t bytes, int32_t role,
-                                  TraceLink link) {
-  return {.work = s.map.global(c),
-          .source = source.value,
+TILEWIRE_DEVICE TraceNote note_of(int64_t chunk, int32_t source, int64_t bytes, int32_t role, TraceLink link) {
+  return {.work = chunk,
+          .source = source,
           .bytes = static_cast<uint32_t>(bytes),
           .role = static_cast<uint8_t>(role),
           .link = link};
 }
 
+// Where a finished chunk goes beside the caller's result: in two shots into the slots of the node's other ranks, and to
+// where it is sent from.
+class ResultCopies {
+ public:
+  TILEWIRE_DEVICE ResultCopies(const FusedParameters& p, const CallSpace& space, const SumWork& w)
+      : p_(p),
+        space_(space),
+        offset_(SumSlots::bytes(w.to)),
+        finished_(space.half(p.schedule.me()) + SumSlots::bytes(w.also_to)),
+        cols_(w.cols),
+        pitch_(SumSlots::pitch_bytes(w.cols, p.result.out_type)) {}
+
+  template <int kCount>
+  TILEWIRE_DEVICE void store(const NumberPlace& place, Numbers<kCount>& sum) const {
+    if (p_.schedule.is_one_shot) return;
+    clear_behind(place, sum);
+#pragma unroll 1
+    for (int32_t i = 0; i < p_.reduction.width - 1; ++i) {
+      store_at(space_.half(Rank{p_.gather.peers[i]}) + offset_, place, sum);
+    }
+    if (p_.reduction.others > 0) store_at(finished_, place, sum);
+  }
+
+ private:
+  template <int kCount>
+  TILEWIRE_DEVICE void store_at(std::byte* slot, const NumberPlace& place, const Numbers<kCount>& sum) const {
+    store_in_slot(slot + place.row * pitch_, place, cols_, sum, p_.result.out_type);
+  }
+
+  const FusedParameters& p_;
+  const CallSpace& space_;
+  int64_t offset_;
+  std::byte* finished_;
+  int32_t cols_, pitch_;
+};
+
 // A helper of a rank: one warp, in one role for the whole call.
 class Helper {
  public:
   TILEWIRE_DEVICE Helper(const FusedParameters& p, const CallSpace& space, TracePlace place)
-      : p_(p), s_(p.schedule), space_(space), slots_(p.schedule, space, p.reduction), place_(place) {}
+      : p_(p), space_(space), half_(space.half(p.schedule.me())), slots_(half_, p.reduction), place_(place) {}
 
   TILEWIRE_DEVICE void run(const HelperDeal& deal, int32_t helper) const {
     const int32_t role = deal.role(helper);
+    const SumTeam team = deal.team(helper, role == kForwardRole ? 1 : p_.schedule.reduce_workers);
     if (role == kForwardRole) {
-      const SumTeam all = deal.team(helper, 1);
-      s_.is_one_shot ? forward_sums(all) : forward_results(all);
-      return;
-    }
-    const SumTeam team = deal.team(helper, s_.reduce_workers);
-    if (role == kCollectRole) {
+      forward(team);
+    } else if (role == kCollectRole) {
       collect(team);
     } else if (role == kReduceRole) {
       reduce(team);
@@ -48,99 +79,64 @@ class Helper {
   }
 
  private:
-  TILEWIRE_DEVICE bool is_wide() const { return tilewire::is_wide(p_.reduction, s_.other_nodes() > 0); }
-
   TILEWIRE_DEVICE void reduce(const SumTeam& team) const {
-    run_sums(slots_, space_, EitherReduceRole(s_, team.worker), kReduceRole, team, place_,
-             [&](OwnedChunk c, bool is_here) {
-               if (!is_here) return;
-               if (is_wide()) {
-                 add_node_sum<4>(slots_, c, team);
-               } else {
-                 add_node_sum<8>(slots_, c, team);
-               }
-             });
+    run_sums(slots_, space_, p_.reduction.reduce, kReduceRole, team, place_, [&](const SumWork& w, bool is_here) {
+      if (!is_here) return;
+      if (p_.reduction.is_wide()) {
+        add_node_sum<4>(slots_, w, team);
+      } else {
+        add_node_sum<8>(slots_, w, team);
+      }
+    });
   }
 
   TILEWIRE_DEVICE void finish(const SumTeam& team) const {
-    run_sums(slots_, space_, EitherFinishRole(s_, team.worker), kFinishRole, team, place_,
-             [&](OwnedChunk c, bool is_here) {
-               if (is_wide()) {
-                 add_result<4>(c, team, is_here);
-               } else {
-                 add_result<8>(c, team, is_here);
-               }
-             });
-  }
-  // In two shots the result goes to the other ranks, too: to those of the node, and to where it is sent from.
-  template <int kCount>
-  TILEWIRE_DEVICE void add_result(OwnedChunk c, const SumTeam& team, bool is_here) const {
-    const auto first_row = static_cast<int32_t>(s_.map.rows(c).begin);
-    const auto cols = static_cast<int32_t>(s_.map.columns(c).cols());
-    const int32_t pitch = slots_.pitch_bytes(c, s_.result_bytes);
-    add_owned_sum<kCount, 1>(slots_, p_.result, c, first_row, team, is_here,
-                             [&](const NumberPlace& place, Numbers<kCount>& sum) {
-                               if (s_.is_one_shot) return;
-                               clear_behind(place, sum);
-                               const auto store = [&](std::byte* slot) {
-                                 store_in_slot(slot + place.row * pitch, place, cols, sum, p_.result.out_type);
-                               };
-#pragma unroll 1
-                               for (int32_t i = 0; i < s_.width() - 1; ++i) {
-                                 store(space_.half(s_.topology().local_peer(s_.me(), i)) + s_.result_offset(c));
-                               }
-                               if (s_.other_nodes() > 0) store(space_.half(s_.me()) + s_.finished_offset(c));
-                             });
+    run_sums(slots_, space_, p_.reduction.finish, kFinishRole, team, place_, [&](const SumWork& w, bool is_here) {
+      const ResultCopies copies(p_, space_, w);
+      const auto also = [&](const NumberPlace& place, auto& sum) { copies.store(place, sum); };
+      if (p_.reduction.is_wide()) {
+        add_owned_sum<4>(slots_, p_.result, w, team, is_here, also);
+      } else {
+        add_owned_sum<8>(slots_, p_.result, w, team, is_here, also);
+      }
+    });
   }
 
+  TILEWIRE_DEVICE int32_t result_pitch(const SumWork& w) const {
+    return SumSlots::pitch_bytes(w.cols, p_.result.out_type);
+  }
   TILEWIRE_DEVICE void collect(const SumTeam& team) const {
-    const CollectRole role(s_, team.worker);
     run_moves(
-        space_, role, kCollectRole, team, place_,
-        [&](const CollectWork& w, int32_t) { return p_.gather.collected + s_.map.global(w.chunk); },
-        [&](const CollectWork& w) {
-          return note_of(s_, w.chunk, s_.me(), s_.result_chunk_bytes(w.chunk), kCollectRole, TraceLink::copy);
+        space_, TabledRole<SumWork>(p_.gather.collect, team.worker), kCollectRole, team, place_,
+        [&](const SumWork& w) { return p_.gather.collected + w.counter; },
+        [&](const SumWork& w) {
+          return note_of(w.number, p_.schedule.me().value, int64_t{w.rows} * result_pitch(w), kCollectRole,
+                         TraceLink::copy);
         },
-        [&](const CollectWork& w, bool is_here) {
-          const RowRange rows = s_.map.rows(w.chunk);
-          const ColumnRange columns = s_.map.columns(w.chunk);
-          collect_chunk(space_.half(s_.me()) + s_.result_offset(w.chunk), slots_.pitch_bytes(w.chunk, s_.result_bytes),
-                        p_.result, static_cast<int32_t>(rows.rows()), static_cast<int32_t>(columns.cols()),
-                        static_cast<int32_t>(rows.begin), static_cast<int32_t>(columns.begin), team, is_here);
+        [&](const SumWork& w, bool is_here) {
+          collect_chunk(slots_.at(w.partials), result_pitch(w), p_.result, w.rows, w.cols, w.row, w.col, team, is_here);
         });
   }
 
   // What came by network, to a rank of the node, where it lies at the same place.
-  TILEWIRE_DEVICE void forward_results(const SumTeam& team) const {
-    forward<ForwardRole>(
-        team, [](const ForwardWork& w) { return w.chunk.owner; },
-        [&](const ForwardWork& w) { return s_.result_offset(w.chunk); },
-        [&](const ForwardWork& w) { return s_.result_chunk_bytes(w.chunk); });
-  }
-  TILEWIRE_DEVICE void forward_sums(const SumTeam& team) const {
-    forward<one_shot::ForwardRole>(
-        team, [](const one_shot::ForwardWork& w) { return w.adder; },
-        [&](const one_shot::ForwardWork& w) { return s_.received_offset(s_.topology().node(w.adder), w.chunk); },
-        [&](const one_shot::ForwardWork& w) { return s_.sum_bytes(w.chunk); });
-  }
-  template <class Role, class SourceOf, class OffsetOf, class BytesOf>
-  TILEWIRE_DEVICE void forward(const SumTeam& team, const SourceOf& source_of, const OffsetOf& offset_of,
-                               const BytesOf& bytes_of) const {
-    using Work = typename Role::Work;
+  TILEWIRE_DEVICE void forward(const SumTeam& team) const {
     run_moves(
-        space_, Role(s_), kForwardRole, team, place_,
-        [&](const Work&, int32_t number) { return p_.gather.forwarded + number; },
-        [&](const Work& w) { return note_of(s_, w.chunk, source_of(w), bytes_of(w), kForwardRole, TraceLink::node); },
-        [&](const Work& w, bool is_here) {
-          if (is_here)
-            copy_slot(space_.half(w.to) + offset_of(w), space_.half(s_.me()) + offset_of(w), bytes_of(w), team);
+        space_, TabledRole<MoveWork>(p_.gather.forward, 0), kForwardRole, team, place_,
+        [&](const MoveWork& w) { return p_.gather.forwarded + w.counter; },
+        [&](const MoveWork& w) {
+          return note_of(w.number, w.source, SumSlots::bytes(w.units), kForwardRole, TraceLink::node);
+        },
+        [&](const MoveWork& w, bool is_here) {
+          if (!is_here) return;
+          const int64_t at = SumSlots::bytes(w.at);
+          copy_slot(space_.half(Rank{w.to}) + at, half_ + at, SumSlots::bytes(w.units), team);
         });
   }
 
   const FusedParameters& p_;
-  const Schedule& s_;
   const CallSpace& space_;
-  SumSlots<Schedule> slots_;
+  std::byte* half_;
+  SumSlots slots_;
   TracePlace place_;
 };
 
@@ -148,7 +144,8 @@ TILEWIRE_DEVICE void run_sends(const FusedParameters& p, const CallSpace& space)
   const Schedule& s = p.schedule;
   if (!s.frame.has_network()) return;
   const auto note = [&](const auto& w) {
-    return note_of(s, w.chunk, s.me(), int64_t{w.command.units} * kWireUnitBytes, kSendRole, TraceLink::network);
+    return note_of(s.map.global(w.chunk), s.me().value, SumSlots::bytes(w.command.units), kSendRole,
+                   TraceLink::network);
   };
   if (s.is_one_shot) {
     run_send<Roles, kSendRole>(space, one_shot::SendRole(s), note);
@@ -187,7 +184,7 @@ class Beside : public BesideTiles<Form, FusedParameters, kComputeRole> {
 
 template <class Config>
 __global__ void __launch_bounds__(kGemmThreads, 1) fused_kernel(const __grid_constant__ FusedParameters p) {
-  run_reduction<Config, TileRole, kComputeRole, Beside>(p);
+  run_reduction<Config, kComputeRole, Beside>(p);
 }
 
 }  // namespace tilewire::gemm_ar

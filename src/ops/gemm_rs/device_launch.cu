@@ -2,6 +2,7 @@
 
 #include "ops/gemm_rs/device_entries.h"
 #include "ops/gemm_rs/device_parameters.cuh"
+#include "ops/gemm_rs/work_lists.h"
 #include "reduction/fused_reduction_kernel.cuh"
 
 #include <array>
@@ -24,6 +25,8 @@ std::span<const FormEntry> KernelOp::entries() { return kEntries; }
 std::vector<int32_t> KernelOp::source_slots(const Schedule& s) {
   return {s.map.source_slots, s.map.source_slots + s.width()};
 }
+
+ReductionWorkLists KernelOp::works(const Schedule& s, WorkSize size) { return work_lists(s, size); }
 
 }  // namespace tilewire::gemm_rs
 

@@ -9,6 +9,7 @@
 #include "ops/gemm_rs/flags.h"
 #include "ops/gemm_rs/roles.h"
 #include "reduction/fused_reduction_kernel.h"
+#include "schedule/reduction_work_lists.h"
 
 namespace tilewire::gemm_rs {
 
@@ -26,6 +27,7 @@ struct KernelOp {
 
   static std::span<const FormEntry> entries();
   static std::vector<int32_t> source_slots(const Schedule& schedule);
+  static ReductionWorkLists works(const Schedule& schedule, WorkSize size);
 };
 
 using FusedOperands = ReductionKernelOperands;

@@ -14,39 +14,30 @@
 
 namespace tilewire::gemm_rs {
 
-using TileRole = PartialTileRole<ComputeRole, Schedule>;
-
-TILEWIRE_DEVICE bool is_wide(const FusedParameters& p) {
-  return tilewire::is_wide(p.reduction, p.schedule.other_nodes() > 0);
-}
-
 TILEWIRE_DEVICE void run_reduce(const FusedParameters& p, const CallSpace& space, const SumTeam& team) {
-  const SumSlots slots(p.schedule, space, p.reduction);
-  run_sums(slots, space, ReduceRole(p.schedule, team.worker), kReduceRole, team, TracePlace::copies,
-           [&](OwnedChunk c, bool is_here) {
+  const SumSlots slots(space.half(p.schedule.me()), p.reduction);
+  run_sums(slots, space, p.reduction.reduce, kReduceRole, team, TracePlace::copies,
+           [&](const SumWork& w, bool is_here) {
              if (!is_here) return;
-             if (is_wide(p)) {
-               add_node_sum<4>(slots, c, team);
+             if (p.reduction.is_wide()) {
+               add_node_sum<4>(slots, w, team);
              } else {
-               add_node_sum<8>(slots, c, team);
+               add_node_sum<8>(slots, w, team);
              }
            });
 }
 
 TILEWIRE_DEVICE void run_finish(const FusedParameters& p, const CallSpace& space, const SumTeam& team,
                                 TracePlace place) {
-  const SumSlots slots(p.schedule, space, p.reduction);
-  const int64_t first_row = p.schedule.map.blocks.row_begin[p.schedule.me().value];
-  const auto nothing_else = [](const NumberPlace&, auto&) {};
-  run_sums(slots, space, FinishRole(p.schedule, team.worker), kFinishRole, team, place,
-           [&](OwnedChunk c, bool is_here) {
-             const auto row = static_cast<int32_t>(p.schedule.map.rows(c).begin - first_row);
-             if (is_wide(p)) {
-               add_owned_sum<4, 2>(slots, p.result, c, row, team, is_here, nothing_else);
-             } else {
-               add_owned_sum<8, 2>(slots, p.result, c, row, team, is_here, nothing_else);
-             }
-           });
+  const SumSlots slots(space.half(p.schedule.me()), p.reduction);
+  const auto nothing_else = [](const auto&, const auto&) {};
+  run_sums(slots, space, p.reduction.finish, kFinishRole, team, place, [&](const SumWork& w, bool is_here) {
+    if (p.reduction.is_wide()) {
+      add_owned_sum<4>(slots, p.result, w, team, is_here, nothing_else);
+    } else {
+      add_owned_sum<8>(slots, p.result, w, team, is_here, nothing_else);
+    }
+  });
 }
 
 TILEWIRE_DEVICE void run_sends(const FusedParameters& p, const CallSpace& space) {
@@ -109,7 +100,7 @@ class Beside : public BesideTiles<Form, FusedParameters, kComputeRole> {
 
 template <class Config>
 __global__ void __launch_bounds__(kGemmThreads, 1) fused_kernel(const __grid_constant__ FusedParameters p) {
-  run_reduction<Config, TileRole, kComputeRole, Beside>(p);
+  run_reduction<Config, kComputeRole, Beside>(p);
 }
 
 }  // namespace tilewire::gemm_rs
