@@ -41,6 +41,22 @@ TEST_F(FusedReductionPlanTest, ChunksWindowAndBandsAreTheSameOnAllRanksWhateverT
   }
 }
 
+// Four ranks share a GPU, as two nodes whose ports have 100 Gbit/s.
+TEST_F(FusedReductionPlanTest, WhereRanksShareAGpuItChoosesWhatWasMeasuredToBeFastest) {
+  PlanContext x = context();
+  x.machine = gpu_machine(4);
+  x.machine.network_bytes_per_s = 12.5e9;
+  x.workers = 32;
+  for (const Problem& p : {problem(8192, 8192, 2048), problem(2048, 4096, 3584), problem(8192, 4096, 4096)}) {
+    const FusedPlan plan = make_plan<FusedPlan>(p, x).choice;
+    EXPECT_TRUE(plan.choice.is_fused);
+    EXPECT_EQ(plan.choice.chunk_rows, 256);
+    EXPECT_EQ(plan.choice.chunk_cols, 256);
+    EXPECT_EQ(plan.choice.reduce_workers, 4);
+    EXPECT_EQ(form_of(plan), &FusedPlan::kForms[0]);
+  }
+}
+
 TEST_F(FusedReductionPlanTest, EveryFormIsACandidateFusedAndUnfusedAndSaysWhyItLost) {
   const PlanOf<FusedPlan> plan = make_plan<FusedPlan>(problem(8192, 8192, 4096), context());
   for (const FormNumbers& form : FusedPlan::kForms) {
