@@ -66,6 +66,30 @@ TEST_F(FusedDispatchPlanTest, FewTokensGoInOneRoundAndManyInSeveral) {
   EXPECT_LT(best(problem(32768, 7168, 2048, 8, 2), context()).choice.block_tokens, 32768);
 }
 
+TEST_F(FusedDispatchPlanTest, FewRowsTakeAsLongAsTheirWeightsAreReadOnceARound) {
+  const Problem p = problem(64, 7168, 2048);
+  FusedPlan plan = best(p, context());
+  const double once_s = check_plan(plan, p, context()).compute_s;
+  EXPECT_GT(once_s, 16 * 7168 * 2048 * 2 / 4.8e12) << "16 weights at the rate that the memory is sold with";
+  plan.choice.block_tokens = 16;
+  EXPECT_GT(check_plan(plan, p, context()).compute_s, 3.5 * once_s);
+}
+
+TEST_F(FusedDispatchPlanTest, ARoundWaitsForItsSlotAndAnUnfusedOneForAllOfIt) {
+  const Problem p = problem(8192, 7168, 2048);
+  FusedPlan plan = best(p, context());
+  plan.choice.block_tokens = 1024;
+  const auto predicted_s = [&](int64_t window, bool is_fused) {
+    plan.choice.window = window;
+    plan.choice.is_fused = is_fused;
+    return check_plan(plan, p, context()).predicted_s;
+  };
+  EXPECT_GT(predicted_s(1, true), 1.1 * predicted_s(8, true));
+  EXPECT_GT(predicted_s(1, false), predicted_s(1, true));
+  const PlanOf<FusedPlan> one_behind_the_other = check_plan(plan, p, context());
+  EXPECT_GT(predicted_s(1, false), 0.99 * (one_behind_the_other.compute_s + one_behind_the_other.communication_s));
+}
+
 TEST_F(FusedDispatchPlanTest, WhatMovesCostsMoreOverASlowerNetwork) {
   PlanContext slow = context();
   slow.machine.network_bytes_per_s /= 10;
