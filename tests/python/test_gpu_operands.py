@@ -469,7 +469,10 @@ def dispatch(rank: GpuRank, x: Any, ids: Any, w1: Any, out: Any = None) -> Dispa
     return Dispatch(GpuMemory(rank, x, None), x, ids, w1, out=out, out_dtype=None)
 
 
-def test_tokens_routes_and_experts_are_taken_where_they_lie(torch: Any, rank: GpuRank) -> None:
+def test_tokens_routes_and_experts_are_taken_where_they_lie(
+    torch: Any, rank: GpuRank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewire._core.Matrix", Noted)
     x, ids, w1 = tensor((6, 16)), tensor((12, 4), int64)[::2, ::2], tensor((3, 16, 24))
     o = dispatch(rank, x, ids, w1)
     assert (o.x.address, o.ids.address, o.w1.address) == (x.data_ptr(), ids.data_ptr(), w1.data_ptr())
@@ -477,7 +480,9 @@ def test_tokens_routes_and_experts_are_taken_where_they_lie(torch: Any, rank: Gp
     arguments: Any = SimpleNamespace(use_ids=lambda *all_: asked.update(ids=all_))
     o.fill(arguments)
     assert asked["ids"] == (ids.data_ptr(), (6, 2), (8, 2), True)
-    assert len(arguments.w1) == 3 and arguments.cols == 24 and arguments.out_dtype == "bf16"
+    assert arguments.cols == 24 and arguments.out_dtype == "bf16"
+    matrices = [(w1.data_ptr() + 16 * 24 * 2 * expert, (16, 24), (24, 1), "bf16") for expert in range(3)]
+    assert [one.what for one in arguments.w1] == matrices
     stored = tensor((3, 24, 16))
     turned = fake_torch.Tensor(stored.array.transpose(0, 2, 1))
     o = dispatch(rank, x, tensor((6, 2), int32), turned)
