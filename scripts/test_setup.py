@@ -101,6 +101,32 @@ def test_what_only_lint_needs_is_not_installed_without_it(machine: Machine) -> N
     assert done.returncode == 1 and "still missing: clang-tidy" in done.stderr, done.stderr
 
 
+LIBRARIES = {"libibverbs1": "libibverbs.so.1", "ibverbs-providers": "libibverbs/librxe-rdmav*.so"}
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_for_the_guest_what_is_there_is_not_installed_again(machine: Machine, there: bool) -> None:
+    guest = machine.root / "tests/rdma/guest"
+    guest.parent.mkdir(parents=True)
+    machine._write(guest, f'echo "guest $*" >>{machine.log}')
+    for name in ("qemu-system-x86_64", "busybox", "depmod", "rdma"):
+        machine.has(name, "")
+    if not there:
+        machine.lacks("qemu-system-x86_64")
+    expected = [] if there else ["qemu-system-x86"]
+    for package, library in LIBRARIES.items():
+        if not [*Path("/usr/lib").glob(f"*/{library}"), *Path("/lib").glob(f"*/{library}")]:
+            expected.append(package)
+    if not Path("/usr/include/infiniband/verbs.h").exists():
+        expected.append("libibverbs-dev")
+    done = machine.setup("--guest")
+    assert done.returncode == 0, done.stdout + done.stderr
+    installed = [call for call in machine.called() if " install " in call]
+    command = "apt-get install --yes --no-install-recommends {} --quiet=2"
+    assert installed == ([command.format(" ".join(expected))] if expected else [])
+    assert machine.called()[-1] == "guest --prepare"
+
+
 def test_packages_that_cannot_be_had_are_named_and_so_are_those_that_are_too_old(machine: Machine) -> None:
     machine.lacks("ninja")
     machine.has("g++", "echo 11.4.0")

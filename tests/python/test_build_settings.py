@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +64,9 @@ def test_those_who_work_on_it_hear_of_every_warning() -> None:
     [(0, 0, ""), (8, 0, "the C++ tests;"), (0, 1, "the Python tests;"), (8, 1, "the C++ tests and the Python tests;")],
 )
 def test_all_tests_are_run_whichever_fail(cpp: int, python: int, verdict: str, tmp_path: Path) -> None:
-    starts = "echo '      Start  7: a_test'; echo ' 7/9 Test  #7: a_test ...   Passed'"
+    starts = (
+        "echo '   Start  8: rdma_guest_test'; echo '      Start  7: a_test'; echo ' 7/9 Test  #7: a_test ...   Passed'"
+    )
     for name, code, more in (("ctest", cpp, starts), ("python", python, "true")):
         (tmp_path / name).write_text(f'#!/bin/sh\n{more}\necho "ran {name} $*"\nexit {code}\n')
         (tmp_path / name).chmod(0o755)
@@ -70,6 +75,7 @@ def test_all_tests_are_run_whichever_fail(cpp: int, python: int, verdict: str, t
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60, check=False)
     assert "ran ctest --preset dev\n" in done.stdout and "ran python -m pytest\n" in done.stdout, done.stderr
     assert "Test  #7" in done.stdout and "Start" not in done.stdout
+    assert "\nrdma_guest_test begins" in f"\n{done.stdout}", "minutes without a word"
     assert (done.returncode == 0) == (not verdict), done.stderr
     assert verdict in done.stdout and ("make test: failed" in done.stdout) == bool(verdict)
 
@@ -156,3 +162,33 @@ def test_guest_tests_fail_where_none_is_run(name: str, lists: str, says: str, co
     command = [str(ROOT / "tests" / "rdma" / "guest_tests"), str(program)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == code, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(os.uname().machine != "x86_64" or shutil.which("bash") is None, reason="needs bash on x86_64")
+@pytest.mark.parametrize(("sent", "to_all"), [(signal.SIGINT, True), (signal.SIGTERM, False), (signal.SIGHUP, True)])
+def test_a_guest_ends_with_the_script_that_started_it(sent: signal.Signals, to_all: bool, tmp_path: Path) -> None:
+    for name in ("busybox", "depmod", "ip", "tc", "rdma", "qemu-system-x86_64"):
+        (tmp_path / name).write_text(f"#!/bin/bash\necho $$ >{tmp_path}/new && mv {tmp_path}/new {tmp_path}/id\n"
+                                     "exec sleep 300\n")  # fmt: skip
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "cache/6.1").mkdir(parents=True)
+    (tmp_path / "cache/6.1/complete").touch()
+    (tmp_path / "tmp").mkdir()
+    own = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "TILEWIRE_GUEST_CACHE": str(tmp_path / "cache")}
+    own["TMPDIR"] = str(tmp_path / "tmp")
+    # Whoever runs this may ignore Ctrl-C, which would be inherited.
+    command = ["env", "--default-signal", str(ROOT / "tests/rdma/guest"), "true"]
+    quiet = subprocess.DEVNULL
+    script = subprocess.Popen(command, env={**os.environ, **own}, start_new_session=True, stdout=quiet)
+    while not (tmp_path / "id").exists():
+        assert script.poll() is None
+        time.sleep(0.01)
+    emulator = int((tmp_path / "id").read_text())
+    try:
+        (os.killpg if to_all else os.kill)(script.pid, sent)
+        assert script.wait(timeout=60) == 128 + sent
+        assert not Path(f"/proc/{emulator}").exists(), "the guest runs on"
+        assert list((tmp_path / "tmp").iterdir()) == []
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(emulator, signal.SIGKILL)
