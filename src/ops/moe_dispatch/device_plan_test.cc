@@ -75,6 +75,15 @@ TEST_F(FusedDispatchPlanTest, FewRowsTakeAsLongAsTheirWeightsAreReadOnceARound) 
   EXPECT_GT(check_plan(plan, p, context()).compute_s, 3.5 * once_s);
 }
 
+TEST_F(FusedDispatchPlanTest, ExpertsWithoutRowsCostNothingAndBlocksThatAreNotFullCostAsFullOnes) {
+  const auto compute_s = [&](int64_t tokens) {
+    return make_plan<FusedPlan>(problem(tokens, 7168, 2048), context()).compute_s;
+  };
+  EXPECT_LT(compute_s(1), 0.5 * compute_s(64)) << "8 rows for 16 experts";
+  const double full_s = 2.0 * 512 * 8 * 7168 * 2048 / (kH200Workers * kH200Machine.worker_flops);
+  EXPECT_GT(compute_s(512), 1.2 * full_s) << "256 rows for each, on the average: two blocks and often a third";
+}
+
 TEST_F(FusedDispatchPlanTest, ARoundWaitsForItsSlotAndAnUnfusedOneForAllOfIt) {
   const Problem p = problem(8192, 7168, 2048);
   FusedPlan plan = best(p, context());

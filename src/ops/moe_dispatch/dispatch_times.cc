@@ -13,6 +13,17 @@ namespace {
 constexpr double kMemoryBytesPerS = 3.2e12;         // of a GPU
 constexpr double kTablesS = 25e-6, kTokenS = 3e-9;  // counts and tables of a call, measured
 
+// Blocks of an expert that gets so many rows on the average: an even routing is even on the average only, and the last
+// block of an expert is not full. The sum of the chances that a block is begun, by the normal distribution.
+double expected_blocks(double rows, int32_t block_rows) {
+  double blocks = 1 - std::exp(-rows);
+  const double deviation = std::sqrt(rows);
+  for (double begin = block_rows; begin < rows + 4 * deviation; begin += block_rows) {
+    blocks += std::erfc((begin - rows) / (deviation * std::sqrt(2.0))) / 2;
+  }
+  return blocks;
+}
+
 }  // namespace
 
 DispatchTimes::DispatchTimes(const Problem& problem, const FusedPlan& plan, const PlanContext& context, int64_t cols,
@@ -52,17 +63,18 @@ double DispatchTimes::moved_remote_s() const {
                    spread / m.copy_bytes_per_s, spread * (width_ - 1) / width_ / m.node_bytes_per_s});
 }
 
-// The weights of all its experts are read again.
+// The weights of those of its experts that get rows are read again.
 double DispatchTimes::unit_s() const {
   const FormNumbers& form = FusedPlan::kForms[0];
   const double units = static_cast<double>(rounds_) * phases_ * static_cast<double>(c_.pieces);
   const double experts = own_experts_ / static_cast<double>(c_.pieces);
   if (experts <= 0 || cols_ == 0) return 0;
-  const double blocks = std::ceil(rows_ / units / experts / form.work_rows());
-  const double tiles = experts * blocks * static_cast<double>(div_up(cols_, form.work_cols()));
-  const double weight_bytes = experts * static_cast<double>(p_.h * cols_ * size_bytes(p_.dtype));
-  return std::max(std::ceil(tiles / clusters_) * tile_s_,
-                  weight_bytes * std::max(1, x_.machine.ranks_per_gpu) / kMemoryBytesPerS);
+  const double rows = rows_ / units / experts;
+  const double tiles =
+      experts * expected_blocks(rows, form.work_rows()) * static_cast<double>(div_up(cols_, form.work_cols()));
+  const double weight_bytes =
+      experts * (1 - std::exp(-rows)) * static_cast<double>(p_.h * cols_ * size_bytes(p_.dtype));
+  return std::max(tiles / clusters_ * tile_s_, weight_bytes * std::max(1, x_.machine.ranks_per_gpu) / kMemoryBytesPerS);
 }
 
 // Rounds on a clock: what moves is one behind the other, and waits for the slot that it goes to.
@@ -70,6 +82,8 @@ Cost DispatchTimes::cost() const {
   const Machine& m = x_.machine;
   const CallFrame frame{.topology = x_.topology, .arena = x_.arena, .me = x_.me};
   const double local_s = moved_local_s(), remote_s = moved_remote_s(), unit = unit_s();
+  const double last_s =
+      std::max(0.0, tile_s_ - unit);  // clusters go on from unit to unit, and the last tile is a whole one
   const double tables_s = kTablesS + kTokenS * static_cast<double>(p_.planned_tokens) +
                           (x_.topology.nodes > 1 ? m.network_latency_s + 2 * m.command_s : m.node_latency_s);
   const double begin_s = begin_cost_s(frame, m) + tables_s, told_s = m.step_s + m.node_latency_s;
@@ -90,11 +104,11 @@ Cost DispatchTimes::cost() const {
         computed = std::max(computed, ready) + unit;
       }
     }
-    round_end.push_back(computed + told_s);
+    round_end.push_back(computed + last_s + told_s);
   }
-  return {.compute_s = unit * phases_ * all,
+  return {.compute_s = unit * phases_ * all + last_s,
           .communication_s = std::max(local_s, remote_s),
-          .total_s = computed + end_cost_s(frame, m)};
+          .total_s = computed + last_s + end_cost_s(frame, m)};
 }
 
 }  // namespace tilewire::moe_dispatch
