@@ -31,7 +31,7 @@ The names `src/memory/wait.h: HostWaiter`, `src/memory/wait.h: HostWaiter::wait`
 `src/memory/wait.cc: HostWaiter::wait_long`, `python/run.py: start`; the formula `l mod L`, the pair `a/b`.
 Two lines of prose may begin with
 make that or with
-tilewire that. It is built into `build/dev/` or `env/bin`. Set `TILEWIRE_DEADLINE_S`, say `make test` and `tilewire run`.
+tilewire that. It is built: `build/dev/`, `env/bin`. Set `TILEWIRE_DEADLINE_S`, say `make test` and `tilewire run`.
 
 ```
 cat no/such/file.h

@@ -21,6 +21,12 @@ namespace {
   if (launch.source == "openmpi" || launch.source == "mpich") {
     values += ", whose variables do not show that all ranks are on one host and name the job";
     advice += ", or MASTER_ADDR and MASTER_PORT, for all ranks";
+  } else if (launch.source == "torchrun") {
+    values =
+        fmt::format("RANK and WORLD_SIZE are set, {}",
+                    launch.lacking.empty() ? "neither MASTER_ADDR nor MASTER_PORT is" : launch.lacking + " is not");
+    advice = fmt::format("set {}, or pass rendezvous=\"host:port\" of rank 0",
+                         launch.lacking.empty() ? "MASTER_ADDR and MASTER_PORT" : launch.lacking);
   }
   throw Error(ErrorKind::invalid_argument, {.what = "the ranks have no place to meet",
                                             .where = "init",
@@ -28,20 +34,31 @@ namespace {
                                             .advice = std::move(advice)});
 }
 
-// Whoever names a place to meet has a job of several ranks in mind.
+// Whoever names a place to meet or a rank has a job of several ranks in mind.
 void check_meant_alone(const Options& options, const LaunchEnvironment& launch) {
-  if (options.rendezvous.empty() || options.world_size >= 0 || launch.source != "none") return;
+  const bool has_rank = options.rank >= 0;
+  if (options.world_size >= 0 || launch.source != "none" || (options.rendezvous.empty() && !has_rank)) return;
+  const std::string rendezvous = options.rendezvous.empty() ? "no rendezvous" : "rendezvous = " + options.rendezvous;
+  const std::string rank = has_rank ? fmt::format("rank = {}", options.rank) : "no rank";
   throw Error(ErrorKind::invalid_argument,
-              {.what = "there is a place to meet, but nothing says how many ranks meet there",
+              {.what = has_rank ? "there is a rank, but nothing says of how many"
+                                : "there is a place to meet, but nothing says how many ranks meet there",
                .where = "init",
-               .values = fmt::format("rendezvous = {}, no rank, no world size, no launcher", options.rendezvous),
-               .advice = "pass rank and world_size, or set TILEWIRE_RANK and TILEWIRE_WORLD_SIZE"});
+               .values = fmt::format("{}, {}, no world size, no launcher", rendezvous, rank),
+               .advice = has_rank ? "pass world_size too, or set TILEWIRE_WORLD_SIZE"
+                                  : "pass rank and world_size, or set TILEWIRE_RANK and TILEWIRE_WORLD_SIZE"});
+}
+
+// Whether nothing is left to be asked of the launcher: its variables may then be as they are.
+bool is_told_all(const Options& options, bool has_store) {
+  return options.rank >= 0 && options.world_size >= 0 &&
+         (options.world_size == 1 || has_store || !options.rendezvous.empty());
 }
 
 }  // namespace
 
 Options with_launcher(Options options, bool has_store) {
-  const LaunchEnvironment launch = read_launch_environment(process_environment());
+  const LaunchEnvironment launch = is_told_all(options, has_store) ? LaunchEnvironment{} : launch_environment();
   check_meant_alone(options, launch);
   if (options.rank < 0) options.rank = options.world_size > 1 ? options.rank : launch.rank;
   if (options.world_size < 0) options.world_size = launch.world_size;

@@ -36,7 +36,7 @@ Options meeting_of(Options options, bool has_store) {
   if (options.rendezvous.empty() && !has_store) {
     take_from(environment, "TILEWIRE_RENDEZVOUS", "rendezvous", options);
   }
-  const LaunchEnvironment launch = read_launch_environment(environment);
+  const LaunchEnvironment launch = launch_environment();
   if (options.rank < 0) options.rank = launch.rank;
   if (options.world_size < 0) options.world_size = launch.world_size;
   if (options.rendezvous.empty() && !has_store) options.rendezvous = launch.rendezvous;

@@ -1,10 +1,13 @@
 #include "base/launch_environment.h"
 
+#include "base/ancestor.h"
 #include "base/host_list.h"
 #include "base/number_text.h"
+#include "base/options.h"
 
 #include <fmt/format.h>
 #include <tilewire/error.h>
+#include <unistd.h>
 
 #include <optional>
 
@@ -12,6 +15,7 @@ namespace tilewire {
 namespace {
 
 constexpr int32_t kMostRanks = 1 << 20;
+constexpr std::string_view kHydraProxy = "hydra_pmi_proxy";  // of MPICH, and of what is made from it
 
 // Names of one launcher's variables; an empty name is one that it does not have.
 struct Names {
@@ -60,16 +64,29 @@ void check_within(const Names& names, const char* rank_name, int32_t rank, const
          fmt::format("{} must be less than {}", rank_name, size_name));
 }
 
-// Half a launcher would make every process a job of its own. That one variable is there by chance is known of RANK alone,
-// beside which nothing says that processes are to meet.
+[[noreturn]] void refuse_half(const Environment& environment, std::string_view source, const char* there,
+                              const char* missing) {
+  refuse(source, fmt::format("{} = {}, {} is not set", there, text_of(environment, there), missing),
+         "both or neither must be");
+}
+
+// Whether a variable is a number that only a job of several ranks has: `least` or more.
+bool says_several(const Environment& environment, const char* name, int64_t least) {
+  const auto value = parse_integer(text_of(environment, name));
+  return value && *value >= least;
+}
+
+// `is_meant`: something else shows that processes are to meet, so that even rank 0 of 1 is half a launcher.
 void check_whole(const Environment& environment, const Names& names, bool is_meant) {
   const bool has_rank = !text_of(environment, names.rank).empty();
-  if (!is_meant || has_rank == !text_of(environment, names.world_size).empty()) return;
-  const char* there = has_rank ? names.rank : names.world_size;
-  refuse(names.source,
-         fmt::format("{} = {}, {} is not set", there, text_of(environment, there),
-                     has_rank ? names.world_size : names.rank),
-         fmt::format("{} and {} together", names.rank, names.world_size));
+  const bool has_size = !text_of(environment, names.world_size).empty();
+  if (has_rank == has_size) return;
+  if (has_rank && (is_meant || says_several(environment, names.rank, 1))) {
+    refuse_half(environment, names.source, names.rank, names.world_size);
+  }
+  if (has_size && (is_meant || says_several(environment, names.world_size, 2))) {
+    refuse_half(environment, names.source, names.world_size, names.rank);
+  }
 }
 
 std::optional<LaunchEnvironment> read_names(const Environment& environment, const Names& names) {
@@ -110,6 +127,7 @@ void add_master(const Environment& environment, LaunchEnvironment& launch) {
   const std::string address = text_of(environment, "MASTER_ADDR");
   const std::string port = text_of(environment, "MASTER_PORT");
   if (!address.empty() && !port.empty()) launch.rendezvous = address + ":" + port;
+  if (address.empty() != port.empty()) launch.lacking = address.empty() ? "MASTER_ADDR" : "MASTER_PORT";
 }
 
 void finish_torchrun(const Environment& environment, LaunchEnvironment& launch) {
@@ -117,12 +135,15 @@ void finish_torchrun(const Environment& environment, LaunchEnvironment& launch) 
   launch.job = text_of(environment, "TORCHELASTIC_RUN_ID");
 }
 
-void finish_mpi(const Environment& environment, LaunchEnvironment& launch) {
+// MPICH's own variables do not name the job; the one process that starts its ranks of a host does.
+void finish_mpi(const Environment& environment, const FindAncestor& find_ancestor, LaunchEnvironment& launch) {
   for (const char* name :
        {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid", "PMI_PORT", "PMI_KVS", "HYDRA_JOBID"}) {
     const std::string text = text_of(environment, name);
     if (launch.job.empty() && !text.empty()) launch.job = fmt::format("{}-{}", launch.source, text);
   }
+  const std::string proxy = launch.job.empty() ? find_ancestor(kHydraProxy) : "";
+  if (!proxy.empty()) launch.job = fmt::format("{}-{}", launch.source, proxy);
   meet_on_this_host(launch);
   if (launch.rendezvous.empty()) add_master(environment, launch);
 }
@@ -148,7 +169,7 @@ void finish_slurm(const Environment& environment, const Names& names, LaunchEnvi
 
 }  // namespace
 
-LaunchEnvironment read_launch_environment(const Environment& environment) {
+LaunchEnvironment read_launch_environment(const Environment& environment, const FindAncestor& find_ancestor) {
   if (auto launch = read_names(environment, kTilewire)) {
     launch->rendezvous = text_of(environment, "TILEWIRE_RENDEZVOUS");
     launch->job = text_of(environment, "TILEWIRE_JOB");
@@ -160,13 +181,19 @@ LaunchEnvironment read_launch_environment(const Environment& environment) {
     finish_torchrun(environment, *launch);
     return *launch;
   }
+  // srun sets the two names of MPICH too where it speaks PMI, and no others of it.
+  const bool is_srun = text_of(environment, kMpich.local_world_size).empty() &&
+                       !text_of(environment, kSlurmStep.rank).empty() &&
+                       !text_of(environment, "SLURM_STEP_NODELIST").empty();
   for (const Names& names : {kOpenMpi, kMpich}) {
+    if (is_srun && names.source == kMpich.source) continue;
     check_whole(environment, names, true);
     if (auto launch = read_names(environment, names)) {
-      finish_mpi(environment, *launch);
+      finish_mpi(environment, find_ancestor, *launch);
       return *launch;
     }
   }
+  if (text_of(environment, kSlurmStep.rank).empty()) check_whole(environment, kSlurmStep, false);
   if (auto launch = read_names(environment, kSlurmStep)) {
     finish_slurm(environment, kSlurmStep, *launch);
     return *launch;
@@ -177,7 +204,16 @@ LaunchEnvironment read_launch_environment(const Environment& environment) {
       return *launch;
     }
   }
+  // In a batch script, which is one process, it is 0.
+  if (says_several(environment, "SLURM_PROCID", 1)) {
+    refuse_half(environment, "slurm", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
+  }
   return {};
+}
+
+LaunchEnvironment launch_environment() {
+  return read_launch_environment(process_environment(),
+                                 [](std::string_view program) { return ancestor_running(program, ::getpid()); });
 }
 
 }  // namespace tilewire

@@ -137,7 +137,7 @@ TEST(OptionFuzz, AnyLauncherVariablesParseOrAreRefused) {
       if (choice >= 2) environment[name] = std::to_string(random.below(4));
     }
     parses([&] {
-      const LaunchEnvironment launch = read_launch_environment(environment);
+      const LaunchEnvironment launch = read_launch_environment(environment, [](std::string_view) { return "1-1"; });
       EXPECT_GE(launch.rank, 0);
       EXPECT_LT(launch.rank, launch.world_size);
     });

@@ -93,15 +93,30 @@ def test_mpirun(tmp_path: Path) -> None:
         ({"TILEWIRE_RANK": "0", "TILEWIRE_WORLD_SIZE": "2"}, ["no place to meet", "TILEWIRE_RENDEZVOUS <"]),
         # A place to meet, and nobody to meet there.
         ({"TILEWIRE_RENDEZVOUS": "127.0.0.1:29500"}, ["how many ranks", "127.0.0.1:29500", "TILEWIRE_WORLD_SIZE"]),
+        ({"WORLD_SIZE": "4"}, ["WORLD_SIZE = 4, RANK is not set"]),
+        ({"RANK": "0", "WORLD_SIZE": "2"}, ["neither MASTER_ADDR nor MASTER_PORT", "set MASTER_ADDR and MASTER_PORT"]),
+        ({"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, ["MASTER_PORT is not", "set MASTER_PORT, or"]),
     ],
 )
 def test_half_a_job_is_no_job_of_one(environment: dict[str, str], pieces: list[str]) -> None:
-    code = "import tilewire as tw; tw.init()"
-    command = [sys.executable, "-c", code]
+    last = refusal("tw.init()", environment)
+    assert last.startswith("tilewire.errors.InvalidArgument: ") and all(piece in last for piece in pieces), last
+
+
+def refusal(call: str, environment: dict[str, str]) -> str:
+    command = [sys.executable, "-c", f"import tilewire as tw; {call}"]
     done = subprocess.run(command, env=alone(environment), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1, done.stderr
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("tilewire.errors.InvalidArgument: ") and all(piece in last for piece in pieces), last
+    return done.stderr.splitlines()[-1]
+
+
+def test_a_rank_of_nobody_knows_how_many_is_no_job_of_one() -> None:
+    last = refusal("tw.init(rank=0)", {})
+    assert "a rank, but nothing says of how many" in last and "rank = 0" in last and "pass world_size" in last, last
+
+
+def test_who_is_told_all_asks_no_launcher(tmp_path: Path) -> None:
+    assert start_all([{"RANK": "3"}], "{'rank': 0, 'world_size': 1}", tmp_path) == expected("1", 1)
 
 
 def test_mpirun_of_several_hosts_meets_where_the_master_is(tmp_path: Path) -> None:
