@@ -204,10 +204,11 @@ def plan_moe_dispatch_matmul(
         local_first     true: rows of the own node are multiplied apart from those of other nodes, and before them
         is_fused        true: a tile is computed as soon as its rows are there; false: a round comes whole, then it is
                         multiplied
-        tile_rows       1 to 4096: rows of an expert that a worker multiplies at a time
+        tile_rows       1 to 4096: rows of an expert that a worker multiplies at a time. On a GPU 128 by 256: a kernel
+                        has one form
         tile_cols       1 to 4096: columns of its weight
         raster_rows     1 to 2**20: blocks of tile_rows that are walked together, column block by column block
-        workers         1 to 4096: compute threads of the rank
+        workers         1 to 4096: compute threads of the rank; on a GPU its CTAs, in pairs
         load_ahead      0 to 64: not used by this operation, which waits for nothing ahead
         publish_behind  0 to 64: steps of a role that may be done before the others are told
 
