@@ -210,3 +210,21 @@ def test_extension_shows_no_symbol_of_the_library() -> None:
     names = {line.split()[-1] for line in listing.stdout.splitlines()}
     assert "PyInit__core" in names
     assert not [name for name in names if "tilewire" in name]
+
+
+def test_extension_may_go_before_it_was_executed() -> None:
+    """As when Ctrl-C is pressed while its library is loaded: Python has made the module then, and drops it."""
+    program = """
+import gc, importlib.machinery, importlib.util, sys
+import tilewire
+spec = importlib.util.find_spec("tilewire._core")
+for _ in range(2):
+    importlib.util.module_from_spec(spec)
+    gc.collect()
+from tilewire import _core
+importlib.util.module_from_spec(spec)
+gc.collect()
+print(tilewire.init().world_size)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
