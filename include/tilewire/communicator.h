@@ -6,7 +6,8 @@
 //
 // Thread-safety: all from any thread, one call at a time. What no call may run beside (a call, refuse_call, allocate
 // and all of the trace) waits for that of another thread, and throws Error(deadline) when it takes longer than
-// deadline_s. The destructor closes and waits for no peer; where an exception unwinds the communicator's scope, the
+// deadline_s; inside a call of the same thread, as in its make_results, it is Error(invalid_argument). One that was
+// moved from is closed. The destructor closes and waits for no peer; where an exception unwinds the communicator's scope, the
 // others get Error(aborted) that names this rank.
 #pragma once
 
@@ -110,7 +111,7 @@ class TILEWIRE_API Communicator {
   void synchronize() const;
   // Whether the GPU has ended all calls of this rank, replays of graphs aside; true on CPU ranks. Waits for nothing.
   bool is_idle() const;
-  // Ends it. Idempotent, needs no peer.
+  // Ends it. Idempotent, needs no peer. Inside a call of this thread it ends that on all ranks, and has to come again.
   void close() noexcept;
   bool is_closed() const;
 
@@ -134,7 +135,7 @@ class TILEWIRE_API Communicator {
   void write_trace(const std::string& path) const;
 
   class Parts;  // for the library itself
-  Parts& parts() const { return *parts_; }
+  Parts& parts() const;
 
  private:
   explicit Communicator(std::unique_ptr<Parts> parts);

@@ -138,40 +138,45 @@ Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
-int32_t Communicator::rank() const { return parts_->session->rank().value; }
-int32_t Communicator::world_size() const { return parts_->session->topology().ranks; }
-int32_t Communicator::nodes() const { return parts_->session->topology().nodes; }
-int32_t Communicator::node() const { return parts_->session->topology().node(parts_->session->rank()).value; }
-int32_t Communicator::local_rank() const { return parts_->session->topology().local(parts_->session->rank()).value; }
-std::string Communicator::layout() const { return parts_->session->topology_tables().describe(); }
-std::string Communicator::transport() const { return parts_->session->transport_name(); }
+Communicator::Parts& Communicator::parts() const {
+  if (parts_) return *parts_;
+  throw Error(ErrorKind::closed, {.what = "the communicator was moved from", .advice = "use the one that has it now"});
+}
+
+int32_t Communicator::rank() const { return parts().session->rank().value; }
+int32_t Communicator::world_size() const { return parts().session->topology().ranks; }
+int32_t Communicator::nodes() const { return parts().session->topology().nodes; }
+int32_t Communicator::node() const { return parts().session->topology().node(parts().session->rank()).value; }
+int32_t Communicator::local_rank() const { return parts().session->topology().local(parts().session->rank()).value; }
+std::string Communicator::layout() const { return parts().session->topology_tables().describe(); }
+std::string Communicator::transport() const { return parts().session->transport_name(); }
 int32_t Communicator::gpu() const {
-  GpuRank* const gpu = parts_->session->gpu();
+  GpuRank* const gpu = parts().session->gpu();
   return gpu != nullptr ? gpu->device() : -1;
 }
-std::string Communicator::id() const { return parts_->session->control().job().nonce_hex(); }
-const Options& Communicator::options() const { return parts_->session->options(); }
+std::string Communicator::id() const { return parts().session->control().job().nonce_hex(); }
+const Options& Communicator::options() const { return parts().session->options(); }
 
 void Communicator::barrier() {
-  parts_->session->throw_if_dead();
-  parts_->session->control().barrier("barrier", parts_->session->deadline());
+  parts().session->throw_if_dead();
+  parts().session->control().barrier("barrier", parts().session->deadline());
 }
 
 std::vector<std::string> Communicator::all_gather_bytes(const std::string& mine) {
-  parts_->session->throw_if_dead();
+  parts().session->throw_if_dead();
   std::vector<std::string> all;
   for (const Bytes& bytes :
-       parts_->session->control().allgather({.kind = "bytes"}, to_bytes(mine), parts_->session->deadline())) {
+       parts().session->control().allgather({.kind = "bytes"}, to_bytes(mine), parts().session->deadline())) {
     all.push_back(to_text(bytes));
   }
   return all;
 }
 
-void Communicator::check() const { parts_->session->check(); }
+void Communicator::check() const { parts().session->check(); }
 
 void Communicator::abort(const std::string& why) noexcept {
   try {
-    parts_->session->control().send_abort(ErrorKind::aborted, fmt::format("rank {}: {}", rank(), why));
+    parts().session->control().send_abort(ErrorKind::aborted, fmt::format("rank {}: {}", rank(), why));
   } catch (const std::exception& error) {
     log_error("an abort could not be told: {}", error.what());
   }
@@ -181,7 +186,7 @@ void Communicator::refuse_call(const std::string& op, const Error& error, bool e
   ErrorParts parts = error.parts();
   parts.where = fmt::format("rank {}, {}", rank(), op);
   const Error told(error.kind(), std::move(parts));
-  Call call(*parts_->session, op.c_str());
+  Call call(*this->parts().session, op.c_str());
   if (exchanges_rows) {
     call.refuse_in_exchange(exchanged_rows({.from = RowCounts::From::exchange, .counts = {}}), told, kSameCallsAdvice);
   } else {
@@ -190,35 +195,37 @@ void Communicator::refuse_call(const std::string& op, const Error& error, bool e
 }
 
 void Communicator::synchronize() const {
-  parts_->session->wait_for_calls();
+  parts().session->wait_for_calls();
   check();
 }
 
 bool Communicator::is_idle() const {
-  GpuRank* const gpu = parts_->session->gpu();
+  GpuRank* const gpu = parts().session->gpu();
   return gpu == nullptr || gpu->is_idle();
 }
 
-void Communicator::close() noexcept { parts_->session->close(); }
-bool Communicator::is_closed() const { return parts_->session->is_closed(); }
+void Communicator::close() noexcept {
+  if (parts_) parts_->session->close();
+}
+bool Communicator::is_closed() const { return !parts_ || parts_->session->is_closed(); }
 
-void* Communicator::allocate(int64_t bytes) { return parts_->session->allocate_user(bytes); }
-void Communicator::free(void* pointer) { parts_->session->free_user(static_cast<std::byte*>(pointer)); }
+void* Communicator::allocate(int64_t bytes) { return parts().session->allocate_user(bytes); }
+void Communicator::free(void* pointer) { parts().session->free_user(static_cast<std::byte*>(pointer)); }
 
-void Communicator::start_trace() { parts_->session->start_trace(); }
-void Communicator::stop_trace() { parts_->session->stop_trace(); }
+void Communicator::start_trace() { parts().session->start_trace(); }
+void Communicator::stop_trace() { parts().session->stop_trace(); }
 
 std::vector<WorkEvent> Communicator::trace_events(int64_t first) const {
   std::vector<WorkEvent> events;
-  for (const TraceEvent& e : parts_->session->trace_record(first).events) events.push_back(to_work_event(e));
+  for (const TraceEvent& e : parts().session->trace_record(first).events) events.push_back(to_work_event(e));
   return events;
 }
 
-int64_t Communicator::trace_event_count() const { return parts_->session->trace_counts().events; }
-int64_t Communicator::trace_dropped() const { return parts_->session->trace_counts().dropped; }
+int64_t Communicator::trace_event_count() const { return parts().session->trace_counts().events; }
+int64_t Communicator::trace_dropped() const { return parts().session->trace_counts().dropped; }
 
 void Communicator::write_trace(const std::string& path) const {
-  const TraceRecord record = parts_->session->trace_record();
+  const TraceRecord record = parts().session->trace_record();
   tilewire::write_trace(path, record.events, {.dropped = record.dropped, .run = id(), .world_size = world_size()});
 }
 

@@ -225,5 +225,72 @@ TEST(Communicator, AHandleOutlivesTheMoveOfItsCommunicator) {
   for (const Ending& ending : endings) EXPECT_EQ(ending.text, "");
 }
 
+// Rank 1 makes a call that its own checks refuse, as `text` says, and stays until rank 0 has heard of that.
+void expect_refused_by_rank_1(const std::function<void(Communicator&)>& call, const std::string& text) {
+  std::atomic<bool> has_rank_0_ended{false};
+  const auto endings = run_two([&](Communicator& comm) {
+    try {
+      comm.rank() == 0 ? multiply(comm) : call(comm);
+    } catch (const Error&) {
+      if (comm.rank() == 0) has_rank_0_ended = true;
+      while (!has_rank_0_ended) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      throw;
+    }
+  });
+  EXPECT_EQ(endings[1].kind, ErrorKind::invalid_argument) << endings[1].text;
+  EXPECT_EQ(endings[0].kind, ErrorKind::refused) << endings[0].text;
+  for (const Ending& ending : endings) EXPECT_NE(ending.text.find(text), std::string::npos) << ending.text;
+}
+
+TEST(Communicator, ACallOutOfWhatACallAsksForIsRefusedAtOnceAndNotWaitedFor) {
+  expect_refused_by_rank_1([](Communicator& comm) { multiply(comm, [&] { multiply(comm); }); },
+                           "a call of this thread is still in flight");
+}
+
+TEST(Communicator, ACallWithoutMemoryForItsResultsIsRefusedByName) {
+  const auto call = [](Communicator& comm) {
+    multiply_by([&](AllGatherGemmArguments arguments) {
+      arguments.make_results = nullptr;
+      return all_gather_matmul(comm, arguments);
+    });
+  };
+  expect_refused_by_rank_1(call, "make_results is an empty function");
+}
+
+TEST(Communicator, ACloseOutOfWhatACallAsksForEndsTheCallOnAllRanks) {
+  const auto endings = run_two([](Communicator& comm) {
+    try {
+      multiply(comm, [&] {
+        if (comm.rank() == 1) comm.close();
+      });
+    } catch (...) {
+      EXPECT_FALSE(comm.is_closed());
+      comm.close();
+      EXPECT_TRUE(comm.is_closed());
+      throw;
+    }
+  });
+  for (const Ending& ending : endings) {
+    EXPECT_EQ(ending.kind, ErrorKind::aborted) << ending.text;
+    EXPECT_NE(ending.text.find("rank 1 closed its communicator inside a call"), std::string::npos) << ending.text;
+  }
+}
+
+TEST(Communicator, OneThatWasMovedFromIsClosed) {
+  const auto endings = run_two([](Communicator& comm) {
+    Communicator other(std::move(comm));
+    EXPECT_TRUE(comm.is_closed());
+    comm.close();
+    try {
+      comm.rank();
+      ADD_FAILURE() << "it still has a rank";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::closed) << error.what();
+    }
+    multiply(other);
+  });
+  for (const Ending& ending : endings) EXPECT_EQ(ending.text, "");
+}
+
 }  // namespace
 }  // namespace tilewire

@@ -63,6 +63,13 @@ void throw_no_result_memory(const char* op, int64_t bytes) {
                                     .advice = "bring fewer rows or columns to a call, or free memory"});
 }
 
+void throw_no_make_results(const char* op) {
+  throw Error(ErrorKind::invalid_argument, {.what = "nothing gives memory for the results",
+                                            .where = op,
+                                            .values = "make_results is an empty function, or calls one",
+                                            .limit = "must give a matrix for each result"});
+}
+
 void refuse_other_problem(const char* op, const std::string& problem, const std::string& fixed) {
   throw Error(ErrorKind::invalid_argument, {.what = "the operands do not fit the handle",
                                             .where = op,

@@ -27,6 +27,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <new>
@@ -55,6 +56,9 @@ PlanContext plan_context(Session& session);
 
 // Throws Error(resource) that says how many bytes were asked for.
 [[noreturn]] void throw_no_result_memory(const char* op, int64_t bytes);
+
+// Throws Error(invalid_argument): nothing in the arguments gives memory for the results.
+[[noreturn]] void throw_no_make_results(const char* op);
 
 // Throws Error(invalid_argument) that has both texts.
 [[noreturn]] void refuse_other_problem(const char* op, const std::string& problem, const std::string& fixed);
@@ -269,6 +273,8 @@ class CallCycle {
   typename Op::Operands make_operands(const Arguments& arguments, const Problem& problem) {
     try {
       return Op::make_operands(arguments, problem, session_.rank());
+    } catch (const std::bad_function_call&) {
+      throw_no_make_results(Op::kName);
     } catch (const std::bad_alloc&) {
     } catch (const std::length_error&) {
     }

@@ -279,17 +279,27 @@ void Session::throw_if_dead() const {
 // Who held it at a fork is not in the child to end its turn.
 Session::QuietGuard::QuietGuard(Session& session) : session_(session) {
   if (session.control_) session.control_->throw_if_forked();
+  if (session.is_quiet_of_this_thread()) {
+    throw Error(ErrorKind::invalid_argument,
+                {.what = "a call of this thread is still in flight",
+                 .where = fmt::format("rank {}", session.rank().value),
+                 .advice = "do not use the communicator in what a call asks for, such as the memory of its results"});
+  }
   if (!session.quiet_.begin(to_milliseconds(session.options_.deadline_s))) {
     throw Error(ErrorKind::deadline, {.what = "a call of another thread is still in flight",
                                       .where = fmt::format("rank {}", session.rank().value),
                                       .limit = fmt::format("waited {:.3g} s", session.options_.deadline_s),
                                       .advice = "raise TILEWIRE_DEADLINE_S, or use a communicator for each thread"});
   }
+  session.quiet_thread_ = std::this_thread::get_id();
 }
 
 Session::QuietGuard::QuietGuard(Session& session, NoLimit) : session_(session) { session.quiet_.begin(); }
 
-Session::QuietGuard::~QuietGuard() { session_.quiet_.end(); }
+Session::QuietGuard::~QuietGuard() {
+  session_.quiet_thread_ = std::thread::id();
+  session_.quiet_.end();
+}
 
 void Session::wait_for_calls() const {
   const SteadyTime limit = deadline();
@@ -373,6 +383,10 @@ void Session::finish_trace_file() noexcept {
 
 // Order: nobody runs, nothing is sent, nothing is registered, then memory goes.
 void Session::close() noexcept {
+  if (is_in_call_ && is_quiet_of_this_thread()) {
+    tell_abort("closed its communicator inside a call");
+    return;
+  }
   const std::lock_guard lock(close_mutex_);
   if (is_closed_.exchange(true)) return;
   if (is_in_call_) {

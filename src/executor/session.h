@@ -143,7 +143,8 @@ class Session {
   void throw_if_dead() const;
 
   // Held by what no call may run beside, calls too. Waits for those of other threads, in the order of coming;
-  // Error(deadline) when one of them takes too long, Error(closed) in a forked child. close() waits for it.
+  // Error(deadline) when one of them takes too long, Error(closed) in a forked child, Error(invalid_argument) at once
+  // in the thread that holds it: what a call asks of its user must not begin another one. close() waits for it.
   class QuietGuard {
    public:
     explicit QuietGuard(Session& session);
@@ -190,7 +191,8 @@ class Session {
   // Before a close that an exception is the reason of: the others get Error(aborted) that names this rank. Nothing on a
   // dead or closed communicator.
   void tell_left_by_exception() noexcept;
-  // Needs no peer; idempotent; stops the proxy before any memory goes.
+  // Needs no peer; idempotent; stops the proxy before any memory goes. Inside a call of its own thread it can wait for
+  // nothing: it ends the communicator on all ranks, and is left to be done later.
   void close() noexcept;
 
  private:
@@ -207,6 +209,7 @@ class Session {
   void end_gpu_calls() noexcept;
   void end_launched_calls();
   bool is_gpu_idle() const noexcept;
+  bool is_quiet_of_this_thread() const { return quiet_thread_ == std::this_thread::get_id(); }
   bool has_kernel_given_up() const;
   void tell_kernel_fault(const FaultRecord& record);
   void make_arena();
@@ -250,8 +253,9 @@ class Session {
   std::unique_ptr<SessionTrace> trace_;
   uint64_t attempts_ = 0;
   Epoch epoch_ = 0;
-  Epoch ended_epoch_ = 0;  // of a CPU rank's last call that ended well
-  TurnQueue quiet_;        // what a QuietGuard holds
+  Epoch ended_epoch_ = 0;                        // of a CPU rank's last call that ended well
+  TurnQueue quiet_;                              // what a QuietGuard holds
+  std::atomic<std::thread::id> quiet_thread_{};  // who does
   std::atomic<bool> is_in_call_{false};
   std::atomic<std::thread::id> row_thread_{};  // of a CallRow
   int64_t agreed_half_bytes_ = 0;
