@@ -158,7 +158,7 @@ class RouteCount {
     const int64_t expert = p_.routes.is_64_bit ? static_cast<const int64_t*>(p_.routes.ids)[at]
                                                : static_cast<const int32_t*>(p_.routes.ids)[at];
     if (expert >= 0 && expert < s_.experts.experts) return s_.experts.place_of[expert];
-    if (expert != -1) remark_route(entry, expert);
+    if (expert != -1 && !p_.routes.is_counted) remark_route(entry, expert);
     return -1;
   }
   // What names no expert there is counts as -1. The first one to find such a route in a call says so.

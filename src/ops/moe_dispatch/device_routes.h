@@ -11,6 +11,7 @@ struct DeviceRoutes {
   int64_t token_stride = 0;  // in elements
   int64_t slot_stride = 1;
   bool is_64_bit = false;
+  bool is_counted = false;  // by an earlier call, which has remarked what names no expert
 };
 
 }  // namespace tilewire::moe_dispatch
