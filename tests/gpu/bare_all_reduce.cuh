@@ -3,6 +3,7 @@
 // what came, in rank order. Nothing else: no tiles, no call around it, no check of a peer.
 #pragma once
 
+#include "bare_read.cuh"
 #include "bench_rows.cuh"
 #include "device_buffer.cuh"
 
@@ -20,19 +21,9 @@ namespace tilewire {
 constexpr int kBareThreads = 512;
 
 __global__ void __launch_bounds__(kBareThreads) read_weights(const uint4* weights, int64_t count, uint32_t* never) {
-  constexpr int32_t kAtOnce = 8;
-  const int64_t step = int64_t{gridDim.x} * kBareThreads;
-  uint32_t all = 0;
-  for (int64_t first = int64_t{blockIdx.x} * kBareThreads + threadIdx.x; first < count; first += kAtOnce * step) {
-    uint4 raw[kAtOnce] = {};
-#pragma unroll
-    for (int32_t i = 0; i < kAtOnce; ++i) {
-      if (first + i * step < count) raw[i] = __ldcs(weights + first + i * step);
-    }
-#pragma unroll
-    for (int32_t i = 0; i < kAtOnce; ++i) all |= raw[i].x | raw[i].y | raw[i].z | raw[i].w;
-  }
-  if (all == 0x12345678) *never = all;  // or nothing would be read
+  const int64_t first = int64_t{blockIdx.x} * kBareThreads + threadIdx.x;
+  const uint32_t all = read_units(weights, count, first, int64_t{gridDim.x} * kBareThreads);
+  if (all == 0x12345678) *never = all;
 }
 
 struct BareRank {

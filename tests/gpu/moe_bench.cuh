@@ -1,6 +1,7 @@
 // Contenders of the bench of MoE dispatch: all ranks of a cluster with as many tokens each, random data and routes.
 #pragma once
 
+#include "bare_read.cuh"
 #include "coded_values.h"
 #include "fused_bench.cuh"
 #include "grouped_gemm.cuh"
@@ -77,18 +78,11 @@ struct BareRow {
 };
 __global__ void __launch_bounds__(1024, 1)
     read_and_push(const uint4* weights, int64_t units, const int32_t* touched, int32_t experts, const BareRow* rows,
-                  int32_t row_count, int32_t row_units, uint4* sink) {
+                  int32_t row_count, int32_t row_units, uint32_t* sink) {
   const int64_t thread = int64_t{blockIdx.x} * blockDim.x + threadIdx.x, threads = int64_t{gridDim.x} * blockDim.x;
-  uint4 all{};
-  for (int32_t e = 0; e < experts; ++e) {
-    const uint4* of = weights + touched[e] * units;
-#pragma unroll 4
-    for (int64_t i = thread; i < units; i += threads) {
-      const uint4 v = __ldcs(of + i);
-      all.x ^= v.x, all.y ^= v.y, all.z ^= v.z, all.w ^= v.w;
-    }
-  }
-  if ((all.x & all.y & all.z & all.w) == 0x12345678) *sink = all;
+  uint32_t all = 0;
+  for (int32_t e = 0; e < experts; ++e) all |= read_units(weights + touched[e] * units, units, thread, threads);
+  if (all == 0x12345678) *sink = all;
   const auto lane = static_cast<int32_t>(threadIdx.x % 32);
   for (auto row = static_cast<int32_t>(thread / 32); row < row_count; row += static_cast<int32_t>(threads / 32)) {
     for (int32_t i = lane; i < row_units; i += 32) {
@@ -178,7 +172,7 @@ class MoeBench : public BenchRanks<moe_dispatch::FusedPlan, moe_dispatch::FusedK
     int32_t experts;
     DeviceBuffer<BareRow> rows;
     int32_t row_count;
-    DeviceBuffer<uint4> sink{1};
+    DeviceBuffer<uint32_t> sink{1};
   };
 
   MoeBench(const MoeBenchSize& size, const std::vector<int32_t>& widths, RoutedBench routed)
