@@ -40,4 +40,6 @@ void CallText::clip(size_t most_bytes) {
 
 CallText plain_text(std::string text) { return {.op = {}, .parts = {{.text = std::move(text)}}}; }
 
+CallText unknown_call_text(uint64_t hash) { return plain_text(fmt::format("a call of hash {:016x}", hash)); }
+
 }  // namespace tilewire

@@ -41,5 +41,7 @@ using CallTextRef = std::shared_ptr<const CallText>;
 
 // Of a rank that does not say what it calls.
 CallText plain_text(std::string text);
+// Of a call of which nothing else is known any more.
+CallText unknown_call_text(uint64_t hash);
 
 }  // namespace tilewire

@@ -66,7 +66,7 @@ void KernelFaults::add_text(uint64_t agreed_hash, CallTextRef text) {
 CallText KernelFaults::text_of(uint64_t agreed_hash, const KernelNames& names) const {
   const auto found = texts_.find(agreed_hash);
   if (found != texts_.end()) return *found->second;
-  CallText unknown = plain_text(fmt::format("a call of hash {:016x}", agreed_hash));
+  CallText unknown = unknown_call_text(agreed_hash);
   unknown.advice = names.mismatch_advice;
   return unknown;
 }
@@ -80,6 +80,14 @@ std::string KernelFaults::mismatch(const FaultRecord& record, const KernelNames&
     return {.parts = {{names.op}, {fmt::format("its call number {}", value)}}};
   };
   return mismatch_text(record.epoch, {rank_, side(record.expected)}, {peer, side(record.seen)});
+}
+
+std::optional<CallText> KernelFaults::own_side(const FaultRecord& record) const {
+  if (record.kind != KernelFaultKind::mismatch || record.expected == record.epoch) return std::nullopt;
+  const std::lock_guard lock(mutex_);
+  const auto own = texts_.find(record.expected);
+  if (own == texts_.end() || texts_.contains(record.seen)) return std::nullopt;
+  return *own->second;
 }
 
 Error KernelFaults::error(const FaultRecord& record, const FlagLayout& flags) const {

@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
@@ -46,6 +47,9 @@ class KernelFaults {
 
   // The error that all ranks get: what failed, where, which word, what was expected and seen.
   Error error(const FaultRecord& record, const FlagLayout& flags) const;
+  // What this rank runs, where a kernel has found that the peer runs something that this rank never called: the peer knows
+  // what `seen` is the hash of.
+  std::optional<CallText> own_side(const FaultRecord& record) const;
   // What the caller of this rank gets for a remark.
   Error error(const CallRemark& remark) const;
 

@@ -47,6 +47,10 @@ void Session::start_gpu() {
 
 void Session::tell_kernel_fault(const FaultRecord& record) {
   try {
+    if (const auto own = kernel_faults_->own_side(record)) {
+      control_->report_mismatch(record.epoch, Rank{static_cast<int32_t>(record.word)}, *own, record.seen);
+      return;
+    }
     const Error error = kernel_faults_->error(record, arena_->layout().flags);
     control_->send_abort(error.kind(), error.what());
   } catch (const std::exception& error) {

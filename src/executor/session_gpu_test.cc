@@ -414,6 +414,38 @@ TEST_F(GpuSession, RanksThatRunDifferentCallsAreToldBothTexts) {
   }
 }
 
+// As with documents, which ranks may bring to a call for the first time: only the other rank knows what it runs.
+TEST_F(GpuSession, ARankThatRunsWhatTheOtherNeverCalledIsAskedForItsText) {
+  const auto errors = run_gpu_ranks(2, gpu_options(), [](Session& s) {
+    const DeviceRank rank = s.device_rank({.op = "toy"});
+    const CallText texts[] = {{.op = "toy", .parts = {{"4 rows"}}, .advice = "make the same calls"},
+                              {.op = "toy", .parts = {{"3 rows"}}, .advice = "make the same calls"}};
+    const CallText& own = texts[s.rank().value];
+    const uint64_t call = 7 + static_cast<uint64_t>(s.rank().value);  // not what a kernel counts
+    s.control().begin_call(call, std::make_shared<CallText>(own));
+    s.kernel_faults().add_text(own.hash(), std::make_shared<CallText>(own));
+    s.control().barrier("begun", s.deadline());
+    if (s.rank() == Rank{1}) {
+      leave_record(s, *rank.fault,
+                   {.kind = KernelFaultKind::mismatch,
+                    .op = rank.op,
+                    .role = 1,
+                    .word = 0,
+                    .expected = own.hash(),
+                    .seen = texts[0].hash(),
+                    .epoch = 2});
+    }
+    s.await_verdict();
+    s.check();
+  });
+  for (const std::string& e : errors) {
+    EXPECT_NE(
+        e.find("call 2 is not the same on all ranks: rank 0: toy of 4 rows | rank 1: toy of 3 rows; make the same"),
+        std::string::npos)
+        << e;
+  }
+}
+
 // A kernel that has left its call on a peer's word is not taken for one that has ended well.
 TEST_F(GpuSession, CheckWaitsForTheNewsWhereAKernelHasGivenUp) {
   const auto errors = run_gpu_ranks(2, gpu_options(), [](Session& s) {

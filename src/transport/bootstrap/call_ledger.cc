@@ -203,6 +203,13 @@ CallFault CallLedger::left_fault(Rank peer, uint64_t call) const {
                                             peer.value, rank_.value, call)};
 }
 
+CallText CallLedger::describe_hash(uint64_t hash) const {
+  for (auto call = calls_.rbegin(); call != calls_.rend(); ++call) {
+    if (call->second.text != nullptr && call->second.text->hash() == hash) return *call->second.text;
+  }
+  return unknown_call_text(hash);
+}
+
 CallText CallLedger::describe(uint64_t call) const {
   const auto at = calls_.find(call);
   if (at != calls_.end()) return at->second.text == nullptr ? CallText{} : *at->second.text;

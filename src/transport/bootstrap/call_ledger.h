@@ -95,6 +95,8 @@ class CallLedger {
 
   // Of a call begun or refused lately; else it says where this rank is.
   CallText describe(uint64_t call) const;
+  // Of the latest call whose text has that hash, for who has not the number of the call.
+  CallText describe_hash(uint64_t hash) const;
   bool has_left(Rank rank) const { return left_.contains(rank.value); }
   uint64_t last_ended() const { return last_ended_; }
   uint64_t last_tried() const { return last_tried_; }

@@ -276,6 +276,8 @@ TEST(CallLedger, DescriptionsOfOtherCallsSayWhereThisRankIs) {
   EXPECT_NE(ledger.describe(6).text().find("last tried: 5"), std::string::npos);
   ledger.refuse_call(6, "k = 1");
   EXPECT_NE(ledger.describe(6).text().find("k = 1"), std::string::npos);
+  EXPECT_EQ(ledger.describe_hash(said("gemm 5")->hash()).text(), "gemm 5");
+  EXPECT_EQ(ledger.describe_hash(11).text(), "a call of hash 000000000000000b");
 }
 
 // Every mix of three ranks that refuse or enter one call, in every order of arrival: all refuse -> nothing happens;

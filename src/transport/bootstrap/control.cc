@@ -165,9 +165,9 @@ void ControlConnection::Monitor::refuse_call(uint64_t call, const std::string& t
   post({.type = ControlType::refused, .rank = joined_.rank, .call = call, .text = text});
 }
 
-void ControlConnection::Monitor::report_mismatch(uint64_t call, Rank peer, const CallText& own) {
+void ControlConnection::Monitor::report_mismatch(uint64_t call, Rank peer, const CallText& own, uint64_t hash_of_peer) {
   const std::lock_guard lock(mutex_);
-  post({.type = ControlType::mismatch, .rank = peer, .call = call, .call_text = own});
+  post({.type = ControlType::mismatch, .rank = peer, .call = call, .hash = hash_of_peer, .call_text = own});
 }
 
 void ControlConnection::Monitor::send_abort(ErrorKind kind, const std::string& text) {
@@ -234,8 +234,8 @@ void ControlConnection::enter_call(uint64_t call) { monitor_->enter_call(call); 
 void ControlConnection::end_call(uint64_t call) { monitor_->end_call(call); }
 void ControlConnection::refuse_call(uint64_t call, const std::string& text) { monitor_->refuse_call(call, text); }
 
-void ControlConnection::report_mismatch(uint64_t call, Rank peer, const CallText& own) {
-  monitor_->report_mismatch(call, peer, own);
+void ControlConnection::report_mismatch(uint64_t call, Rank peer, const CallText& own, uint64_t hash_of_peer) {
+  monitor_->report_mismatch(call, peer, own, hash_of_peer);
 }
 
 void ControlConnection::send_abort(ErrorKind kind, const std::string& text) { monitor_->send_abort(kind, text); }

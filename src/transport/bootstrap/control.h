@@ -94,7 +94,8 @@ class ControlConnection {
 
   // This rank's view of call `call` differs from that of `peer`, seen in the peer's record. Rank 0 asks the peer for
   // its own and aborts all ranks with one text that has both (see mismatch_text()). Does not wait.
-  void report_mismatch(uint64_t call, Rank peer, const CallText& own);
+  // `hash_of_peer`: of the text of the peer's call, where that is known and the number that the peer gives it is not.
+  void report_mismatch(uint64_t call, Rank peer, const CallText& own, uint64_t hash_of_peer = 0);
 
   // Ends the communicator on all ranks. Does not wait; on_abort comes on this rank too. Ignored after an earlier abort.
   void send_abort(ErrorKind kind, const std::string& text);

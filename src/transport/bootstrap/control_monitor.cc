@@ -182,8 +182,9 @@ void ControlConnection::Monitor::handle(const ControlRecord& record) {
     case ControlType::abort: return set_abort({record.rank, record.kind, record.text});
     case ControlType::query: {
       const std::lock_guard lock(mutex_);
-      return post(
-          {.type = ControlType::answer, .sequence = record.sequence, .call_text = ledger_.describe(record.call)});
+      return post({.type = ControlType::answer,
+                   .sequence = record.sequence,
+                   .call_text = record.hash != 0 ? ledger_.describe_hash(record.hash) : ledger_.describe(record.call)});
     }
     default:
       throw Error(ErrorKind::internal, {.what = "rank 0 sent a control message that is none for other ranks",

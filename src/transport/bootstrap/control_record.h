@@ -23,8 +23,8 @@ namespace tilewire {
 // gather_expired   to rank 0      name, call, text (how long it waited), call_text.advice (what to do)
 // step_notice      from rank 0    as gather, rank, no parts: rank waits in this gather, the receiver has not joined it
 // refused          both           rank, call, text
-// mismatch         to rank 0      call, rank (the peer), call_text (own)
-// query            from rank 0    call, sequence (of the question)
+// mismatch         to rank 0      call, rank (the peer), call_text (own), hash (of the peer's text, where that is known; or 0)
+// query            from rank 0    call, hash, sequence (of the question)
 // answer           to rank 0      sequence, call_text
 // abort            both           rank, kind, text
 enum class ControlType : uint16_t {

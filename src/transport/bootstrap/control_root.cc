@@ -148,11 +148,16 @@ void ControlRoot::on_mismatch(Rank from, const ControlRecord& record, SteadyTime
                  fmt::format("rank {} reports a mismatch with rank {}, which is none", from.value, record.rank.value));
   }
   if (is_aborted_) return;
-  Question question{record.call, next_question_++, from, record.rank, record.call_text, now + kAnswerLimit};
+  Question question{record.call, record.hash,      next_question_++,  from,
+                    record.rank, record.call_text, now + kAnswerLimit};
   const Peer& other = peer(record.rank);
   if (other.is_left || other.is_lost) return conclude(question, plain_text("has left"));
   questions_.push_back(question);
-  send_(record.rank, {.type = ControlType::query, .rank = from, .call = record.call, .sequence = question.sequence});
+  send_(record.rank, {.type = ControlType::query,
+                      .rank = from,
+                      .call = record.call,
+                      .hash = record.hash,
+                      .sequence = question.sequence});
 }
 
 void ControlRoot::on_answer(Rank from, const ControlRecord& record) {
@@ -166,7 +171,9 @@ void ControlRoot::on_answer(Rank from, const ControlRecord& record) {
 }
 
 void ControlRoot::conclude(const Question& question, const CallText& theirs) {
-  if (const auto refusal = refusal_text(question.peer, question.reporter, question.call)) {
+  // Whoever has a hash of the peer's counts its calls in another way than those who refuse them.
+  const uint64_t call = question.hash_of_peer == 0 ? question.call : 0;
+  if (const auto refusal = refusal_text(question.peer, question.reporter, call)) {
     return abort(question.peer, ErrorKind::refused, *refusal);
   }
   abort(question.reporter, ErrorKind::mismatch,

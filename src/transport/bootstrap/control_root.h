@@ -39,6 +39,7 @@ class ControlRoot {
   };
   struct Question {
     uint64_t call = 0;
+    uint64_t hash_of_peer = 0;
     uint64_t sequence = 0;
     Rank reporter;
     Rank peer;

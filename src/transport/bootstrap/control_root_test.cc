@@ -183,6 +183,20 @@ TEST_F(ControlRootTest, ExpiredGatherListsWhoDidNotCome) {
   EXPECT_EQ(aborts[0].record.kind, ErrorKind::deadline);
 }
 
+// A kernel counts its calls in its own way: what it has is a hash of the peer's.
+TEST_F(ControlRootTest, MismatchByAHashAsksForItsTextWhateverThePeerRefused) {
+  root_.on_record(Rank(2), {.type = ControlType::refused, .call = 4, .text = "bad out"}, now_);
+  root_.on_record(
+      Rank(1), {.type = ControlType::mismatch, .rank = Rank(2), .call = 4, .hash = 99, .call_text = plain_text("mine")},
+      now_);
+  const auto queries = take(ControlType::query);
+  ASSERT_EQ(queries.size(), 1u);
+  EXPECT_EQ(queries[0].record.hash, 99u);
+  root_.on_record(
+      Rank(2), {.type = ControlType::answer, .sequence = queries[0].record.sequence, .call_text = plain_text("theirs")},
+      now_);
+  EXPECT_TRUE(says(take(ControlType::abort).at(0), "rank 1: mine | rank 2: theirs"));
+}
 TEST_F(ControlRootTest, MismatchCarriesBothDescriptionsLowerRankFirst) {
   root_.on_record(
       Rank(2), {.type = ControlType::mismatch, .rank = Rank(1), .call = 8, .call_text = advised("mine", "pass rows")},
