@@ -32,6 +32,7 @@ struct AttentionSize {
   int64_t chunk_rows = 128, window = 0;
   int32_t group_pairs = 2, ctas = 12;
   bool is_fused = true;
+  uint32_t pace_clocks = 0;
   std::vector<int32_t> widths{};  // ranks of each node; none: one node
   Personality personality = Personality::rc;
   double network_bytes_per_s = 0;  // of a rank; 0: without a limit
@@ -245,7 +246,7 @@ class AttentionCase {
     CheckedHeads q = heads(rows, size_.q_heads, 1, size_.spread), k = heads(keys, size_.kv_heads, 2, 1),
                  v = heads(keys, size_.kv_heads, 3, 1), out = q;
     ranks_.push_back(std::make_unique<PerRank>(
-        PerRank{attention::FusedKernel(problem_, {choice, 0}, context, cluster_.rank(r, timeout_ns)),
+        PerRank{attention::FusedKernel(problem_, {choice, size_.pace_clocks}, context, cluster_.rank(r, timeout_ns)),
                 DeviceBuffer<uint16_t>(q.elements() + kGuard),
                 DeviceBuffer<uint16_t>(k.elements() + kGuard),
                 DeviceBuffer<uint16_t>(v.elements() + kGuard),

@@ -5,10 +5,13 @@
 //                                            planner's plan against the floor, against the gather with attention behind it, and
 //                                            against what the planner predicts; how even the rows of a zigzag are
 //   attention_gpu_bench --gpus [FILE.json COMMIT DATE]    the same with a rank on each of all GPUs
+//   attention_gpu_bench --tries [ROWS full|causal [NAME=VALUE,...]...]...   other plans beside the planner's at points of
+//                                            --nodes: each list of fields of the plan makes one
 //   attention_gpu_bench serve                reads a number of a shape and one of launches a line, and answers with
 //                                            microseconds a launch: for attention_versus.py, which has what we compare with
 #include "attention_case.cuh"
 #include "bare_transfer.cuh"
+#include "bench_trials.cuh"
 #include "fused_bench.cuh"
 
 #include <chrono>
@@ -173,6 +176,7 @@ class AloneCases {
       size.is_fused = true;
       size.given = {placed[static_cast<size_t>(r)]};
       size.given_kv = attention::contiguous_positions({all});
+      size.documents = {0, all};  // where causal, a row sees what is before it of them all
       cases_.push_back(std::make_unique<TimedCase>(size));
     }
   }
@@ -198,12 +202,15 @@ AttentionSize planned(AttentionSize size, const attention::FusedPlan& plan) {
   size.window = plan.choice.window;
   size.group_pairs = plan.choice.group_pairs;
   size.is_fused = plan.choice.is_fused;
+  size.pace_clocks = plan.pace_clocks;
   return size;
 }
 
 struct Ring {
   AttentionSize size;
   PlanOf<attention::FusedPlan> plan;
+  std::unique_ptr<TopologyTables> topology{};
+  PlanContext context{.topology = {}, .me = Rank{0}, .arena = {}, .machine = {}};
 
   attention::FusedPlan unfused() const {
     for (const auto& c : plan.candidates) {
@@ -222,14 +229,29 @@ Ring ring_of(const Shape& shape, const std::vector<int32_t>& widths) {
   ring.size.widths = widths;
   ring.size.network_bytes_per_s = kBenchNetwork.bandwidth_bytes_per_s;
   ring.size.ctas = (sm_count() - (widths.size() > 1 ? kWireSms : 0)) / ranks_per_gpu;
-  const TopologyTables topology = TopologyTables::from_layout(widths);
-  PlanContext context{.topology = topology.view(), .me = Rank{0}, .arena = {}, .machine = gpu_machine(ranks_per_gpu)};
-  context.arena.flags = {.ranks = ranks, .max_chunks = kBenchChunks};
-  context.arena.half_stride_bytes = int64_t{1} << 40;
-  context.machine.network_bytes_per_s = ring.size.network_bytes_per_s;
-  context.workers = ring.size.ctas;
-  ring.plan = make_plan<attention::FusedPlan>(AttentionCase::problem_of(ring.size), context);
+  ring.topology = std::make_unique<TopologyTables>(TopologyTables::from_layout(widths));
+  ring.context.topology = ring.topology->view();
+  ring.context.machine = gpu_machine(ranks_per_gpu);
+  ring.context.arena.flags = {.ranks = ranks, .max_chunks = kBenchChunks};
+  ring.context.arena.half_stride_bytes = int64_t{1} << 40;
+  ring.context.machine.network_bytes_per_s = ring.size.network_bytes_per_s;
+  ring.context.workers = ring.size.ctas;
+  ring.plan = make_plan<attention::FusedPlan>(AttentionCase::problem_of(ring.size), ring.context);
   return ring;
+}
+
+// What the ranks compute by themselves takes, and what they send takes with nothing else running: a call takes that at least.
+struct Floor {
+  std::vector<double> us;
+  double move_us;
+};
+Floor floor_of(const Shape& shape, const std::vector<int32_t>& widths, const Ring& ring,
+               const std::vector<double>& alone_us) {
+  const int64_t row_bytes = shape.kv_heads * 2 * shape.dim * 2, shard = shape.batch * shape.keys * row_bytes;
+  const int64_t chunk = ring.plan.choice.choice.chunk_rows * 2 * shape.dim * 2;
+  Floor floor{{}, widths.size() > 1 ? bare_transfer_us(widths, shard, std::max<int64_t>(65536, chunk)) : 0};
+  for (const double one : alone_us) floor.us.push_back(std::max(one, floor.move_us));
+  return floor;
 }
 
 void measure_point(const Shape& shape, const std::vector<int32_t>& widths, Rows& rows) {
@@ -242,21 +264,17 @@ void measure_point(const Shape& shape, const std::vector<int32_t>& widths, Rows&
                     [&](int count) { return fused.us(count); }});
   fused.check();
   unfused.check();
-  const int64_t row_bytes = shape.kv_heads * 2 * shape.dim * 2, shard = shape.batch * shape.keys * row_bytes;
-  const int64_t chunk = ring.plan.choice.choice.chunk_rows * 2 * shape.dim * 2;
-  const double move_us = widths.size() > 1 ? bare_transfer_us(widths, shard, std::max<int64_t>(65536, chunk)) : 0;
-  std::vector<double> floor_us;
-  for (const double one : us[0]) floor_us.push_back(std::max(one, move_us));
+  const Floor floor = floor_of(shape, widths, ring, us[0]);
   const std::string text = shape.text() + ranks_text(widths);
   const std::vector<std::pair<std::string, double>> more{
       {"compute_us", median(us[0])},
-      {"communication_us", move_us},
+      {"communication_us", floor.move_us},
       {"chunk_rows", static_cast<double>(ring.plan.choice.choice.chunk_rows)},
       {"tflops", fused.flops() / median(us[2]) / 1e6}};
   const std::string form = fused.form();
   rows.add({text,
             form,
-            compare(us[2], floor_us),
+            compare(us[2], floor.us),
             {"fused_vs_floor", "max(the kernel with all keys there, bare transfer)"},
             more});
   rows.add({text, form, compare(us[2], us[1]), {"fused_vs_unfused", "gather, then attention by the same roles"}, more});
@@ -272,6 +290,39 @@ void measure_point(const Shape& shape, const std::vector<int32_t>& widths, Rows&
   rows.add({text, form, compare(slowest, mean), {"zigzag_balance", "the mean of all ranks"}});
 }
 
+// Words as above; what is known of a call's floor is the same for all of its plans.
+void print_tries(int count, char** words) {
+  constexpr Turns turns{.rounds = 3, .block_us = 15'000, .least = 2, .most = 8};
+  const std::vector<int32_t> widths{2, 2};
+  for (int at = 0; at + 1 < count;) {
+    const int64_t rows = std::stoll(words[at]);
+    const Shape shape{1, rows, rows, 32, 8, 128, std::string(words[at + 1]) == "causal"};
+    const Ring ring = ring_of(shape, widths);
+    std::vector<attention::FusedPlan> plans{ring.plan.choice, ring.unfused()};
+    for (at += 2; at < count && std::strchr(words[at], '=') != nullptr; ++at) {
+      plans.push_back(changed_plan(ring.plan.choice, words[at]));
+    }
+    AloneCases alone(ring.size);
+    std::vector<TimeUs> contenders{[&](int times) { return alone.us(times); }};
+    std::vector<std::unique_ptr<TimedCase>> cases;
+    for (const attention::FusedPlan& plan : plans) {
+      check_plan(plan, AttentionCase::problem_of(ring.size), ring.context);
+      TimedCase& one = *cases.emplace_back(std::make_unique<TimedCase>(planned(ring.size, plan)));
+      contenders.emplace_back([&one](int times) { return one.us(times); });
+    }
+    const auto us = time_in_turns(turns, contenders);
+    const Floor floor = floor_of(shape, widths, ring, us[0]);
+    std::printf("%s: alone %.1f us, bare transfer %.1f us, predicted %.1f us\n", shape.text().c_str(), median(us[0]),
+                floor.move_us, ring.plan.predicted_s * 1e6);
+    for (size_t i = 0; i < plans.size(); ++i) {
+      cases[i]->check();
+      std::printf("  %9.1f us  %.3f of the floor  %s\n", median(us[i + 1]), compare(us[i + 1], floor.us).ratio,
+                  plans[i].text().c_str());
+    }
+    std::fflush(stdout);
+  }
+}
+
 void measure_rings(const std::vector<int32_t>& widths, Rows& rows) {
   for (const bool is_causal : {false, true}) {
     for (const int64_t s : {2048, 4096, 8192, 16384}) measure_point({1, s, s, 32, 8, 128, is_causal}, widths, rows);
@@ -283,6 +334,10 @@ void measure_rings(const std::vector<int32_t>& widths, Rows& rows) {
 
 int run(int count, char** words) {
   const std::string mode = count > 1 && words[1][0] == '-' ? words[1] : "";
+  if (mode == "--tries") {
+    print_tries(count - 2, words + 2);
+    return 0;
+  }
   if (!mode.empty()) {
     if (mode == "--gpus") spread_over_all_gpus();
     Rows rows({"fused_vs_floor", "", "attention"}, count >= 5 ? words + 2 : nullptr);
