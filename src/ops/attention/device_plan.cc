@@ -26,6 +26,9 @@ constexpr int64_t kWalkedItems = 128;
 // item.
 constexpr double kWideStepS = 1.82e-6, kNarrowStepS = 1.34e-6, kItemS = 2e-6;
 
+// What a thread copies beside the computing warps of its CTA: its pieces wait behind their keys. A chunk is the work of one.
+constexpr double kCopierBytesPerS = 1.5e9;
+
 double step_s(const AttentionForm& form) { return form.head_dim == 128 ? kWideStepS : kNarrowStepS; }
 
 // The rate of a worker at which the simulator's items take as long as those of a CTA.
@@ -142,9 +145,21 @@ class FusedPlanner : PricedProblem, public PlannerOf<FusedPlan> {
  private:
   double walked_s(PlanChoice choice, double flops) const {
     PlanContext x = x_;
+    x.machine.copy_bytes_per_s = choice.workers * kCopierBytesPerS;
+    x.machine.node_bytes_per_s = std::min(x.machine.node_bytes_per_s, x.machine.copy_bytes_per_s);
     x.machine.worker_flops = flops * choice.workers / kWalkedWorkers;
     choice.workers = kWalkedWorkers;
-    return walk_s(p_, choice, x, kWalkedItems);
+    return walk_s(p_, choice, x, kWalkedItems) + first_chunk_s(choice);
+  }
+  int64_t most_keys() const { return *std::max_element(p_.kv_rows.begin(), p_.kv_rows.end()); }
+  // The walk has one copier for all of them. So long the first chunk of another rank is on its way yet, by those that copy
+  // it one after the other, when the own keys are done with.
+  double first_chunk_s(const PlanChoice& choice) const {
+    const bool has_network = x_.topology.nodes > 1, has_peers = x_.topology.ranks > x_.topology.nodes;
+    const int64_t rows = std::min(choice.chunk_rows, most_keys());
+    const double copy_s = static_cast<double>(rows * p_.kv_row_bytes()) / kCopierBytesPerS;
+    const double own_s = static_cast<double>(most_keys()) / form_.step * step_s(form_);
+    return std::max(0.0, (int{has_network} + int{has_peers}) * copy_s - own_s);
   }
 
   const AttentionForm& form_;

@@ -64,11 +64,44 @@ TEST_F(FusedAttentionPlanTest, FusedAndUnfusedPlansAreCandidatesAndSayWhyTheyLos
   }
 }
 
+// A rank's 8192 keys and values of 8 heads, 32 MiB, go to three peers.
+TEST_F(FusedAttentionPlanTest, CopiesInANodeAreThoseOfAThreadForEachCta) {
+  const TopologyTables node = TopologyTables::from_layout({4});
+  PlanContext x = context();
+  x.topology = node.view();
+  x.workers = 32;
+  const double moved_bytes = 3.0 * (32 << 20), communication_s = make_plan<FusedPlan>(problem(8192), x).communication_s;
+  EXPECT_GT(communication_s, moved_bytes / (32 * 2e9));
+  EXPECT_LT(communication_s, moved_bytes / (32 * 1e9));
+}
+
 // 4 x 8192 rows, 32 heads: 550 TFLOP of a GPU's 600 a second, causal, a quarter for each rank.
 TEST_F(FusedAttentionPlanTest, ComputeTakesWhatWasMeasured) {
   const PlanOf<FusedPlan> plan = make_plan<FusedPlan>(problem(8192), context());
   const double flops = 32.0 * 32768 * 32768 / 2 * 4 * 128 / 4;
   EXPECT_NEAR(flops / plan.compute_s, 600e12, 60e12);
+}
+
+// A chunk is copied by one thread beside the tiles, which is slow: nobody waits for it where the own keys last longer.
+TEST_F(FusedAttentionPlanTest, ChunksAreAsLargeAsTheOwnKeysHideThem) {
+  PlanContext x = context();
+  x.machine = gpu_machine(4);
+  x.machine.network_bytes_per_s = 12.5e9;
+  x.workers = 32;
+  int64_t last_rows = 0;
+  for (const int64_t rows : {2048, 4096, 8192, 16384}) {
+    const int64_t chunk_rows = make_plan<FusedPlan>(problem(rows), x).choice.choice.chunk_rows;
+    EXPECT_LE(chunk_rows, rows / 8) << rows;
+    EXPECT_GE(chunk_rows, last_rows) << rows;
+    last_rows = chunk_rows;
+  }
+  EXPECT_GT(last_rows, fused_form(128).step);
+  const auto predicted_s = [&](int64_t chunk_rows) {
+    FusedPlan plan = make_plan<FusedPlan>(problem(2048), x).choice;
+    plan.choice.chunk_rows = chunk_rows;
+    return make_plan<FusedPlan>(problem(2048), to_json(plan), x).predicted_s;
+  };
+  EXPECT_GT(predicted_s(1024), predicted_s(256) + 300e-6);
 }
 
 TEST_F(FusedAttentionPlanTest, ASmallArenaGivesAWindowAndFewWordsLargerChunks) {
