@@ -121,8 +121,8 @@ void Call::refuse_in_exchange(const char* what, const Error& error, const char* 
   }
 }
 
-void Call::agree(uint64_t agreed_hash, int64_t half_bytes) {
-  session_.control().allgather({.kind = "plan", .call = site_.attempt, .hash = agreed_hash}, {}, session_.deadline());
+void Call::agree(const char* what, uint64_t agreed_hash, int64_t half_bytes) {
+  session_.control().allgather({.kind = what, .call = site_.attempt, .hash = agreed_hash}, {}, session_.deadline());
   if (half_bytes > session_.agreed_half_bytes()) session_.grow_halves(site_.attempt, half_bytes);
 }
 

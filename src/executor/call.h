@@ -41,8 +41,9 @@ class Call {
   // place of this rank's number there. So all ranks skip the call, and the communicator stays usable. Waits for them;
   // an error of the exchange itself is not thrown. `advice`: as a CallText has it.
   void refuse_in_exchange(const char* what, const Error& error, const char* advice) noexcept;
-  // Collective, once for each agreed text of a communicator: all ranks have it, and the halves are large enough.
-  void agree(uint64_t agreed_hash, int64_t half_bytes);
+  // Collective, once for each agreed text of a communicator and for each handle: all ranks have it, and the halves are
+  // large enough. `what`: that they agree on, for people; ranks that say different things hear of both.
+  void agree(const char* what, uint64_t agreed_hash, int64_t half_bytes);
   // Collective, behind agree(): all ranks have made ready what the agreed text needs. That may take as long as joining
   // does.
   void await_ready(uint64_t agreed_hash);

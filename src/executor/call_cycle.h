@@ -152,9 +152,6 @@ class CallCycle {
       refuse_for_current_exception(call, Op::kName);
     }
     call.begin(prepared->agreed);
-    // Also of a text that is agreed already: a rank that makes a call instead must not wait for this one, which sends
-    // nothing in its own.
-    if (is_agreed(*prepared)) call.agree(prepared->agreed_hash, prepared->plan.half_bytes);
     agree(call, *prepared, nullptr);
     call.end();
     return prepared->plan;
@@ -316,13 +313,17 @@ class CallCycle {
             .ready = std::move(ready)};
   }
 
-  // Collective where the text is new. Memory is appended and kernels are loaded while no call of this rank is under way,
-  // and where the text is new, none of any other rank that waits for this call. Without `arguments` nothing is loaded.
+  // Collective where the text is new, and in the making of a handle, which has no `arguments`. A handle has a step of its
+  // own: it sends nothing afterwards, so a rank that makes a call instead would wait for it. Memory is appended and
+  // kernels are loaded while no call of this rank is under way, and where the text is new, none of any other rank that
+  // waits for this call. For a handle nothing is loaded.
   void agree(Call& call, Prepared<B>& prepared, const Arguments* arguments) {
-    const bool is_new = !is_agreed(prepared), is_to_load = arguments != nullptr && !back_end_.is_loaded(prepared.ready);
-    if (!is_new && !is_to_load) return;
-    back_end_.await_calls();
-    if (is_new) call.agree(prepared.agreed_hash, prepared.plan.half_bytes);
+    const bool is_handle = arguments == nullptr;
+    const bool is_new = !is_agreed(prepared), is_to_load = !is_handle && !back_end_.is_loaded(prepared.ready);
+    if (is_new || is_to_load) back_end_.await_calls();
+    if (is_new || is_handle) {
+      call.agree(is_handle ? "handle" : "plan", prepared.agreed_hash, prepared.plan.half_bytes);
+    }
     if (is_to_load) back_end_.load(prepared, *arguments);
     if (!is_new) return;
     back_end_.note_agreed(call, prepared);

@@ -169,13 +169,16 @@ TEST(OpCalls, AHandlesCallsTakeThePlanThatItsMakingHasMade) {
   EXPECT_EQ(CountedToy::plans, 2) << "one a rank";
 }
 
-TEST(OpCalls, ARankThatMakesAHandleOfAnAgreedShapeWhereTheOthersCallIsNotWaitedFor) {
-  const auto outcomes = run_thread_cluster({1, 1}, test_options(), [&](Session& session) {
-    OpCalls<toy::Op> toy(session);
-    toy.run({.size = 5});
-    session.rank() == Rank{0} ? void(toy.run({.size = 5})) : void(toy.agree({5}, ""));
-  });
-  expect_everywhere(outcomes, ErrorKind::mismatch, {"rank 0: toy of", "rank 1: toy of", "agrees on 'plan'"});
+TEST(OpCalls, ARankThatMakesAHandleWhereTheOthersCallIsNotWaitedForWhetherTheShapeIsNewOrNot) {
+  for (const int64_t size : {5, 6}) {
+    const auto outcomes = run_thread_cluster({1, 1}, test_options(), [&](Session& session) {
+      OpCalls<toy::Op> toy(session);
+      toy.run({.size = 5});
+      session.rank() == Rank{0} ? void(toy.run({.size = size})) : void(toy.agree({size}, ""));
+      toy.run({.size = 7});
+    });
+    expect_everywhere(outcomes, ErrorKind::mismatch, {"rank 0", "rank 1", "'handle'", "toy of"});
+  }
 }
 
 TEST(OpCalls, AgreedTextsDoNotPileUpAndTheirCallsGoOn) {

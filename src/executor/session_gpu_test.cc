@@ -25,7 +25,7 @@ TEST_F(GpuSession, RanksOfANodeReachEachOthersMemoryAlsoWhenItHasGrown) {
     const int32_t me = s.rank().value;
     Call call(s, "grow");
     call.begin(std::make_shared<CallText>(plain_text("grow")));
-    call.agree(hash64("grow"), 5 * kPage);
+    call.agree("plan", hash64("grow"), 5 * kPage);
     call.end();
     EXPECT_GE(s.arena().half_bytes(), 5 * kPage);
     const int64_t last = s.arena().layout().half_offset(1) + 5 * kPage - 64;
@@ -47,7 +47,7 @@ TEST_F(GpuSession, TheUserAreaGrowsOnOneRankAlone) {
     std::byte* at = s.rank() == Rank{1} ? s.allocate_user(3 * kPage) : nullptr;
     Call call(s, "grow");
     call.begin(std::make_shared<CallText>(plain_text("grow")));
-    call.agree(hash64("grow"), 5 * kPage);
+    call.agree("plan", hash64("grow"), 5 * kPage);
     call.end();
     if (at != nullptr) {
       at[3 * kPage - 1] = std::byte{7};
@@ -118,7 +118,7 @@ void exchange_over_the_wire(Session& s) {
   const int32_t me = s.rank().value, ranks = s.topology().ranks;
   Call call(s, "grow");
   call.begin(std::make_shared<CallText>(plain_text("grow")));
-  call.agree(hash64("grow"), 5 * kPage);
+  call.agree("plan", hash64("grow"), 5 * kPage);
   call.end();
   const Epoch e = s.next_epoch();
   const FlagLayout& flags = s.arena().layout().flags;

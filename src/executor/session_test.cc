@@ -217,7 +217,7 @@ TEST(Session, CloseWhileAnAgreementWaitsForOtherRanksIsQuick) {
     try {
       Call call(session, "toil");
       call.begin(std::make_shared<CallText>(plain_text("toil")));
-      call.agree(hash64("something"), 0);
+      call.agree("plan", hash64("something"), 0);
     } catch (const Error&) {
     }
     closer.join();
@@ -326,7 +326,7 @@ TEST(Session, GrowthGetsByWithLessThanDouble) {
   const auto outcomes = run_thread_cluster({2}, options, [&](Session& session) {
     Call call(session, "toil");
     call.begin(std::make_shared<CallText>(plain_text("toil")));
-    call.agree(hash64("more"), 11 << 20);
+    call.agree("plan", hash64("more"), 11 << 20);
     EXPECT_GE(session.agreed_half_bytes(), 11 << 20);
     EXPECT_LE(session.agreed_half_bytes(), 16 << 20);
     call.end();

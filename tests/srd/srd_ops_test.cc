@@ -190,7 +190,7 @@ TEST(SrdGrowth, ARegistrationThatIsRefusedInACallIsNamedOnAllRanks) {
     session.control().barrier("set", session.deadline());
     Call call(session, "growth");
     call.begin(std::make_shared<CallText>(plain_text("growth")));
-    call.agree(hash64("more"), 1 << 20);
+    call.agree("plan", hash64("more"), 1 << 20);
   });
   expect_everywhere(outcomes, ErrorKind::resource, {"bytes: Cannot allocate memory"});
 }
