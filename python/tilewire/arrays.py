@@ -130,7 +130,12 @@ def as_whole_numbers(x: Any, name: str, ndim: int = 2) -> Array:
 
 def as_output(x: Any, name: str, ndim: int = 2) -> Array:
     """`as_numpy` for what is written."""
-    array = _of_dimensions(x, name, ndim)
+    try:
+        array = _of_dimensions(x, name, ndim)
+    except InvalidArgument as error:
+        # What helps with inputs would make a copy, and the result would be lost.
+        advice = f"pass an array that can be written where it lies, or leave {name} away"
+        raise InvalidArgument(error.what, values=error.values, limit=error.limit, advice=advice) from None
     if not array.flags.writeable:
         raise InvalidArgument(f"{name} is read-only", advice="pass an array that can be written, or leave out away")
     if not _is_aligned(array):

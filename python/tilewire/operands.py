@@ -134,7 +134,9 @@ class Operands:
     def _one_a_weight(self, given: Any, name: str) -> list[Any]:
         if isinstance(given, (list, tuple)) != self.has_list:
             raise InvalidArgument(
-                f"{name} does not fit b", limit=f"{name} must be a list if b is one, and a single array if b is one"
+                f"{name} does not fit b",
+                values=f"{name} is a {type(given).__name__}, b is {'a list' if self.has_list else 'one weight'}",
+                limit=f"{name} must be a list where b is one, and an array where b is an array",
             )
         each = list(given) if self.has_list else [given]
         if len(each) != len(self.b):
