@@ -14,8 +14,8 @@ struct WorkSize {
   int32_t cols = 1;
 };
 
-// A role that makes partial sums, in works: those of a chunk one after the other, by rows, then by
-// columns.
+// A role that makes partial sums, in works: those of a chunk one after the other, by rows, then by columns. Each waits for
+// what the chunk waits for, as others may do the rest of it.
 template <class ChunkRole, class Schedule>
 class PartialTileRole {
  public:
@@ -33,10 +33,8 @@ class PartialTileRole {
       : s_(s), role_(s, worker), size_(size) {}
 
   TILEWIRE_HD constexpr bool next(Work& w) {
-    const bool is_first = at_ == works_;
-    if (is_first && !begin_chunk()) return false;
+    if (at_ == works_ && !begin_chunk()) return false;
     static_cast<typename ChunkRole::Work&>(w) = chunk_;
-    if (!is_first) w.needs = 0;
     w.chunk_rows = s_.map.rows(chunk_.chunk);
     w.chunk_columns = s_.map.columns(chunk_.chunk);
     const int32_t row_works = cuts(w.chunk_rows.rows(), size_.rows);

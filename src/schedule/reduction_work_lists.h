@@ -9,7 +9,7 @@
 namespace tilewire {
 
 struct ReductionWorkLists {
-  WorkList<TileWork> tiles;
+  WorkList<TileWork> tiles;  // in the order in which clusters take them
   WorkList<SumWork> reduce;  // without a network: of nobody
   WorkList<SumWork> finish;
 };
@@ -54,11 +54,11 @@ SumWork sum_work(const Schedule& s, OwnedChunk chunk) {
 template <class Compute, class Reduce, class Finish, class Schedule, class Finished>
 ReductionWorkLists reduction_work_lists(const Schedule& s, WorkSize size, const Finished& finished) {
   ReductionWorkLists lists;
-  for (int32_t worker = 0; worker < s.workers; ++worker) {
-    using Tiles = PartialTileRole<Compute, Schedule>;
-    lists.tiles.add(Tiles(s, worker, size),
-                    [&](const typename Tiles::Work& w) { return tile_work(s, w.chunk, w.rows, w.columns, w.works); });
-  }
+  using Tiles = PartialTileRole<Compute, Schedule>;
+  Schedule of_one = s;
+  of_one.workers = 1;
+  lists.tiles.add(Tiles(of_one, 0, size),
+                  [&](const typename Tiles::Work& w) { return tile_work(s, w.chunk, w.rows, w.columns, w.works); });
   for (int32_t worker = 0; worker < s.reduce_workers; ++worker) {
     if (s.frame.has_network()) {
       lists.reduce.add(Reduce(s, worker), [&](const typename Reduce::Work& w) {

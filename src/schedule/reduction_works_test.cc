@@ -55,6 +55,12 @@ struct ScheduledRank {
     s.reduce_workers = 2;
     s.is_fused = is_fused;
   }
+  // Whose one worker has all tiles, in the order in which clusters take them.
+  ReductionSchedule of_one_worker() const {
+    ReductionSchedule s = schedule;
+    s.workers = 1;
+    return s;
+  }
   ReductionWorkLists lists() const {
     return reduction_work_lists<PartialSumRole, NodeSumRole, OwnedSumRole>(schedule, kWork,
                                                                            [](OwnedChunk, SumWork&) {});
@@ -85,12 +91,11 @@ TEST(ReductionWorksTest, NeedAndPublishWhatTheIteratorsDo) {
     const ReductionSchedule& s = rank.schedule;
     const ReductionWorkLists lists = rank.lists();
     const auto tiles = lists.tiles.view();
-    for (int32_t worker = 0; worker < s.workers; ++worker) {
-      const auto walked = walk_of(TabledRole(tiles, worker));
-      EXPECT_EQ(walked, walk_of(PartialTileRole<PartialSumRole, ReductionSchedule>(s, worker, kWork)));
-      works += walked.size();
-    }
-    EXPECT_EQ(lists.tiles.workers(), 3u);
+    const auto walked = walk_of(TabledRole(tiles, 0));
+    EXPECT_EQ(walked, walk_of(PartialTileRole<PartialSumRole, ReductionSchedule>(rank.of_one_worker(), 0, kWork)));
+    EXPECT_EQ(lists.tiles.works(), walked.size());
+    works += walked.size();
+    EXPECT_EQ(lists.tiles.workers(), 1u);
     EXPECT_EQ(lists.finish.workers(), 2u);
     EXPECT_EQ(lists.reduce.workers(), s.frame.has_network() ? 2u : 0u);
     const auto reduce = lists.reduce.view(), finish = lists.finish.view();
@@ -110,23 +115,25 @@ TEST(ReductionWorksTest, SayWhereTheDataOfAChunkLies) {
     const ReductionSchedule& s = rank.schedule;
     const ReductionWorkLists lists = rank.lists();
     const auto tiles = lists.tiles.view();
-    for (int32_t worker = 0; worker < s.workers; ++worker) {
-      PartialTileRole<PartialSumRole, ReductionSchedule> role(s, worker, kWork);
-      TabledRole tabled(tiles, worker);
-      decltype(role)::Work w;
-      for (TileWork t; tabled.next(t);) {
-        ASSERT_TRUE(role.next(w));
-        EXPECT_EQ(t.rows.begin, w.rows.begin);
-        EXPECT_EQ(t.columns.begin, w.columns.begin);
-        EXPECT_EQ(t.chunk_row, w.chunk_rows.begin);
-        EXPECT_EQ(t.chunk_col, w.chunk_columns.begin);
-        EXPECT_EQ(t.slot, s.partial_slot(s.me(), w.chunk));
-        EXPECT_EQ(t.map / kSlotMaps, s.topology().local(s.taker(w.chunk.owner)).value);
-        EXPECT_EQ(t.map % kSlotMaps, w.chunk_columns.end == 21 ? 1 : 0);
-        EXPECT_EQ(t.takers, 1);
-        EXPECT_EQ(t.works, w.works);
-        EXPECT_EQ(t.tile, s.map.global(w.chunk));
-      }
+    PartialTileRole<PartialSumRole, ReductionSchedule> role(rank.of_one_worker(), 0, kWork);
+    const TakenRole<TileWork> taken(tiles);
+    decltype(role)::Work w;
+    TileWork t;
+    for (uint32_t number = 0; role.next(w); ++number) {
+      ASSERT_LT(number, lists.tiles.works());
+      ASSERT_TRUE(taken.take(number, t));
+      ASSERT_EQ(t.needs, w.needs);
+      for (int32_t i = 0; i < t.needs; ++i) EXPECT_EQ(taken.need(t, i).word, role.need(w, i).word);
+      EXPECT_EQ(t.rows.begin, w.rows.begin);
+      EXPECT_EQ(t.columns.begin, w.columns.begin);
+      EXPECT_EQ(t.chunk_row, w.chunk_rows.begin);
+      EXPECT_EQ(t.chunk_col, w.chunk_columns.begin);
+      EXPECT_EQ(t.slot, s.partial_slot(s.me(), w.chunk));
+      EXPECT_EQ(t.map / kSlotMaps, s.topology().local(s.taker(w.chunk.owner)).value);
+      EXPECT_EQ(t.map % kSlotMaps, w.chunk_columns.end == 21 ? 1 : 0);
+      EXPECT_EQ(t.takers, 1);
+      EXPECT_EQ(t.works, w.works);
+      EXPECT_EQ(t.tile, s.map.global(w.chunk));
     }
     const auto expect_sum = [&](const SumWork& t, OwnedChunk c) {
       EXPECT_EQ(t.counter, s.sum_number(c));

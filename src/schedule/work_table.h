@@ -70,4 +70,21 @@ class TabledRole {
   int32_t at_, end_;
 };
 
+// The works of a table that are taken by their numbers, by whoever is free (device/tile/deal.cuh).
+template <class TableWork>
+class TakenRole {
+ public:
+  using Work = TableWork;
+  TILEWIRE_HD explicit TakenRole(const WorkTable<TableWork>& table) : table_(table) {}
+
+  TILEWIRE_HD bool take(uint32_t number, Work& w) const {
+    read_work(table_.works + number, w);
+    return true;
+  }
+  TILEWIRE_HD Need need(const Work& w, int32_t i) const { return table_.needs[w.first_need + i]; }
+
+ private:
+  Kept<WorkTable<TableWork>> table_;
+};
+
 }  // namespace tilewire

@@ -96,21 +96,27 @@ void print_trials(int count, char** words) {
 }
 
 // Of each role of the first rank, in microseconds from the first note on: when its first work begins and its last one ends,
-// and what works wait and take.
+// what works wait and take, and how many of a hundred end in each tenth of the whole.
 template <class Traits>
 void print_timeline(const std::vector<NotedWorks>& ranks) {
   uint64_t first_ns = ~uint64_t{0};
-  for (const NotedWork& n : ranks[0].works) first_ns = std::min(first_ns, n.note.t_wait_ns);
+  uint64_t last_ns = 0;
+  for (const NotedWork& n : ranks[0].works) {
+    first_ns = std::min(first_ns, n.note.t_wait_ns);
+    last_ns = std::max(last_ns, n.note.t_end_ns);
+  }
+  const double last = static_cast<double>(last_ns - first_ns) * 1e-3;
   const auto names = Traits::role_names();
   for (size_t role = 0; role < names.size(); ++role) {
-    std::vector<double> waits, works;
+    std::vector<double> waits, works, ends;
     double begin = 1e30, end = 0, bytes = 0;
     for (const NotedWork& n : ranks[0].works) {
       if (n.note.role != role) continue;
       waits.push_back(static_cast<double>(n.note.t_begin_ns - n.note.t_wait_ns) * 1e-3);
       works.push_back(static_cast<double>(n.note.t_end_ns - n.note.t_begin_ns) * 1e-3);
+      ends.push_back(static_cast<double>(n.note.t_end_ns - first_ns) * 1e-3);
       begin = std::min(begin, static_cast<double>(n.note.t_begin_ns - first_ns) * 1e-3);
-      end = std::max(end, static_cast<double>(n.note.t_end_ns - first_ns) * 1e-3);
+      end = std::max(end, ends.back());
       bytes += n.note.bytes;
     }
     if (works.empty()) continue;
@@ -119,10 +125,17 @@ void print_timeline(const std::vector<NotedWorks>& ranks) {
       return v[static_cast<size_t>(part * static_cast<double>(v.size() - 1))];
     };
     std::printf(
-        "  %-8s %6zu works from %8.1f to %8.1f us; wait %7.1f (90 %%: %7.1f), take %7.1f (90 %%: %7.1f), "
-        "%.1f MB\n",
-        names[role], works.size(), begin, end, at(waits, 0.5), at(waits, 0.9), at(works, 0.5), at(works, 0.9),
-        bytes * 1e-6);
+        "  %-8s %6zu works from %8.1f to %8.1f us; wait %7.1f (90 %%: %7.1f), take %7.1f (10 %%: %.1f, 90 %%: %.1f, "
+        "most "
+        "%.1f), %.1f MB; ends",
+        names[role], works.size(), begin, end, at(waits, 0.5), at(waits, 0.9), at(works, 0.5), at(works, 0.1),
+        at(works, 0.9), at(works, 1), bytes * 1e-6);
+    for (int tenth = 0; tenth < 10; ++tenth) {
+      const auto is_in = [&](double t) { return t > last * tenth / 10 && t <= last * (tenth + 1) / 10; };
+      std::printf(" %.0f", 100.0 * static_cast<double>(std::count_if(ends.begin(), ends.end(), is_in)) /
+                               static_cast<double>(ends.size()));
+    }
+    std::printf("\n");
   }
 }
 

@@ -189,20 +189,13 @@ void check_unfinished(const Case& data, int32_t r, int64_t begin, int64_t end) {
 const ReductionSize kFaultSize{
     .name = "", .rows = {300, 320}, .k = {136}, .n = 256, .chunk_rows = 32, .chunk_cols = 64, .ctas = 24};
 
-// Rank 0's table of tiles says that its first worker has one work, and the others none.
+// Rank 0's tiles end behind the first one.
 template <class Case>
 void test_withheld_chunk() {
   Case data(kFaultSize, 5, 20'000'000);
   data.prepare(5, kUnwritten);
   typename Case::Parameters withholding = data.parameters(0);
-  std::vector<int32_t> first_works(static_cast<size_t>(withholding.schedule.workers) + 1, 1);
-  first_works[0] = 0;
-  data.cluster().use(0);
-  const DeviceBuffer<int32_t> shortened(static_cast<int64_t>(first_works.size()));
-  check_cuda(cudaMemcpy(shortened.data(), first_works.data(), first_works.size() * sizeof(first_works[0]),
-                        cudaMemcpyHostToDevice),
-             "withholding chunks");
-  withholding.reduction.tiles.begin = shortened.data();
+  withholding.reduction.dealt.units = 1;
   const auto begin = std::chrono::steady_clock::now();
   data.launch(0, withholding);
   data.launch(1, data.parameters(1));

@@ -40,6 +40,10 @@ void place_reduction(DeviceTables& tables, const std::vector<CUtensorMap>& slots
   view.half_maps = view.width * kSlotMaps;
   view.has_tiles = works.tiles.works() > 0;
   place_works(tables, works.tiles, view.tiles);
+  constexpr size_t kLineWords = 32;  // 128 bytes: nobody else's
+  tables.place_zeroed(view.dealt.taken, kLineWords);
+  view.dealt.units = static_cast<uint32_t>(works.tiles.works());
+  view.dealt.clusters = static_cast<uint32_t>(s.workers);
   place_works(tables, works.reduce, view.reduce);
   place_works(tables, works.finish, view.finish);
   tables.place_zeroed(view.made, count(chunks));

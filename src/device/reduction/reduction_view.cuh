@@ -2,6 +2,7 @@
 #pragma once
 
 #include "device/ptx/qualifier.cuh"
+#include "device/tile/deal.cuh"
 #include "device/tile/tile_form.h"
 #include "schedule/reduction_works.h"
 
@@ -27,6 +28,7 @@ struct ReductionView {
   int32_t here = 0;       // number of the own node
   bool has_tiles = false;
   WorkTable<TileWork> tiles;
+  UnitCounter dealt;  // of them
   WorkTable<SumWork> reduce, finish;
   // How many parts of a chunk have been done in a call, in device memory of this rank alone: who has done the last one
   // publishes the chunk.

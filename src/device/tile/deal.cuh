@@ -2,8 +2,8 @@
 // are not equally fast, and the last tiles of all then end at about the same time. The order of tiles stays; only who
 // has which is open.
 //
-// A unit is what a cluster takes: one tile for each of its CTAs, beside each other in the order. The first one of a
-// cluster is that of its number. The warp that waits for inputs (load.cuh: pass_gate) takes the next one when the
+// A unit is what a cluster takes: one tile for each of its CTAs, beside each other in the order, or a work of all of them.
+// The first one of a cluster is that of its number. The warp that waits for inputs (load.cuh: pass_gate) takes the next one when the
 // loader has asked for it, in the first CTA of the cluster, and tells all warps of the cluster that follow the walk.
 #pragma once
 
@@ -67,19 +67,20 @@ class DealRing {
   uint32_t base_;
 };
 
-// A compute role (with take(tile, work)) as one warp or thread follows it in a CTA of a cluster.
-template <class Role, int32_t kClusterCtas>
+// A compute role (with take(tile, work)) as one warp or thread follows it in a CTA of a cluster. kIsOfCtaValue: each CTA has
+// a tile of its own.
+template <class Role, int32_t kClusterCtas, bool kIsOfCtaValue = true>
 class DealtRole {
  public:
   using Work = typename Role::Work;
-  static constexpr bool kIsOfCta = true;
+  static constexpr bool kIsOfCta = kIsOfCtaValue;
 
   TILEWIRE_DEVICE DealtRole(const Role& role, const UnitCounter& counter, DealRing ring)
       : role_(role), counter_(counter), ring_(ring) {}
 
   TILEWIRE_DEVICE bool next(Work& w) {
     const uint32_t unit = ring_.wait(number_++);
-    const uint32_t tile = unit * kClusterCtas + cta();
+    const uint32_t tile = kIsOfCta ? unit * kClusterCtas + cta() : unit;
     return unit < counter_.units && role_.take(tile, w);
   }
   TILEWIRE_DEVICE Need need(const Work& w, int32_t i) const { return role_.need(w, i); }

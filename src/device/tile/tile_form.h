@@ -82,7 +82,7 @@ struct WithSpareRoom : Base {
 // under way at once is what their rate is made of.
 template <class Base>
 struct WithRoomForSums : Base {
-  static constexpr int32_t kSpareBytes = 64;
+  static constexpr int32_t kSpareBytes = 256;
   static constexpr int32_t kLoaderRegisters = 136;
 };
 

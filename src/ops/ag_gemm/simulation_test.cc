@@ -13,6 +13,7 @@
 #include "testing/judged_runs.h"
 #include "testing/sanitized.h"
 #include "testing/simulation_test_support.h"
+#include "testing/taken_works.h"
 
 namespace tilewire::ag_gemm {
 namespace {
@@ -45,73 +46,6 @@ TEST(AgGemmSimulation, EveryOrderOfASmallCallKeepsEveryRule) {
 
 // ---- who takes a tile -----------------------------------------------------------------------------------------------
 
-// A schedule whose tiles go to any of the workers, each of which takes its own in their order, as those of a kernel do
-// (device/tile/deal.cuh).
-struct DealtSchedule : Schedule {
-  const int32_t* taker = nullptr;  // [tiles] the worker
-};
-
-struct DealtComputeRole {
-  using Work = TileWork;
-  ComputeRole role;
-  const int32_t* taker;
-  int32_t worker;
-  int64_t tiles, tile = 0;
-
-  bool next(Work& w) {
-    while (tile < tiles && taker[tile] != worker) ++tile;
-    return role.take(tile++, w);
-  }
-  Need need(const Work& w, int32_t i) const { return role.need(w, i); }
-  Publish publish(const Work& w, int32_t i) const { return role.publish(w, i); }
-};
-
-template <class Visit>
-void for_each_role(const DealtSchedule& s, Cursors cursors, Visit&& visit) {
-  for_each_role(static_cast<const Schedule&>(s), cursors, [&]<class Role>(const AgentPlace& place, const Role& role) {
-    if constexpr (std::is_same_v<Role, ComputeRole>) {
-      visit(place, DealtComputeRole{role, s.taker, place.worker, s.grid.tiles()});
-    } else {
-      visit(place, role);
-    }
-  });
-}
-
-struct DealtTables {
-  ScheduleTables tables;
-  std::vector<int32_t> taker;
-
-  DealtTables(const Problem& problem, const PlanChoice& choice, const PlanContext& context)
-      : tables(problem, choice, context) {
-    static Dice dice(17);
-    for (int64_t tile = 0; tile < tables.schedule(1).grid.tiles(); ++tile) {
-      taker.push_back(static_cast<int32_t>(dice.below(choice.workers)));
-    }
-  }
-  DealtSchedule schedule(Epoch epoch) const { return {tables.schedule(epoch), taker.data()}; }
-};
-
-struct DealtRankModel {
-  using Problem = ag_gemm::Problem;
-  using Choice = PlanChoice;
-  using Tables = DealtTables;
-  using Schedule = DealtSchedule;
-  static constexpr const char* const* kFamilyNames = ag_gemm::kFamilyNames;
-
-  DealtSchedule schedule;
-  RankModel as_dealt_in_turn;
-  Cursors cursors;
-
-  DealtRankModel(const DealtSchedule& s, const PlanChoice& choice, const Problem& problem)
-      : schedule(s), as_dealt_in_turn(s, choice, problem), cursors(choice.cursors) {}
-  template <class Work>
-  void touch(const Work& w, Touch& touch) const {
-    as_dealt_in_turn.touch(w, touch);
-  }
-  int64_t tiles() const { return as_dealt_in_turn.tiles(); }
-  std::vector<UserInput> user_inputs() const { return as_dealt_in_turn.user_inputs(); }
-};
-
 // Otherwise a worker could wait with a tile for what only another tile brings.
 TEST(AgGemmSimulation, WhoTakesATileIsFree) {
   for (const Layout& layout : {Layout{2, 2}, Layout{3, 1}, Layout{4}}) {
@@ -120,7 +54,7 @@ TEST(AgGemmSimulation, WhoTakesATileIsFree) {
       for (int call = 0; call < 3; ++call) {
         std::vector<int64_t> rows;
         for (int32_t r = 0; r < ranks_of(layout); ++r) rows.push_back((r * 5 + call * 3) % 13);
-        simulation.add_call<DealtRankModel>(problem(rows, 8, 20), {small_plan(3)});
+        simulation.add_call<TakenRankModel<RankModel, ComputeRole>>(problem(rows, 8, 20), {small_plan(3)});
       }
       const SimReport report = walk_sequence(simulation, seed);
       EXPECT_TRUE(report.ok()) << report.text();

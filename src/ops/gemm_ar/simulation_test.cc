@@ -12,6 +12,7 @@
 #include "testing/judged_runs.h"
 #include "testing/sanitized.h"
 #include "testing/simulation_test_support.h"
+#include "testing/taken_works.h"
 
 namespace tilewire::gemm_ar {
 namespace {
@@ -61,6 +62,24 @@ TEST(GemmArSimulation, MatricesWithoutElementsAndFewerChunksThanRanksAreCallsLik
     }
     const SimReport report = run_random_seeds(simulation.program(), {}, 1, 20);
     EXPECT_TRUE(report.ok()) << testing::PrintToString(layout) << "\n" << report.text();
+  }
+}
+
+// See GemmRsSimulation.
+TEST(GemmArSimulation, WhoTakesAChunkIsFree) {
+  for (const Layout& layout : {Layout{2, 2}, Layout{3, 1}, Layout{4}, Layout{1, 1}}) {
+    for (const auto& [is_one_shot, window] : {std::pair{false, 0}, {false, 1}, {false, 5}, {true, 0}}) {
+      OpSimulation simulation = small_simulation(layout);
+      for (const int64_t rows : {13, 5, 22}) {
+        PlanChoice choice = small_plan(is_one_shot, window);
+        choice.workers = 3;
+        simulation.add_call<TakenRankModel<RankModel, PartialSumRole, one_shot::ComputeRole>>(problem(rows), {choice});
+      }
+      for (uint64_t seed = 0; seed < 4; ++seed) {
+        const SimReport report = walk_sequence(simulation, seed);
+        EXPECT_TRUE(report.ok()) << testing::PrintToString(layout) << " window " << window << "\n" << report.text();
+      }
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include "testing/judged_runs.h"
 #include "testing/sanitized.h"
 #include "testing/simulation_test_support.h"
+#include "testing/taken_works.h"
 
 namespace tilewire::gemm_rs {
 namespace {
@@ -24,6 +25,27 @@ Problem problem(std::vector<int64_t> rows, int64_t n = 20) { return {.rows = std
 const std::vector<Layout>& layouts() {
   static const std::vector<Layout> kLayouts = {{1}, {2}, {2, 2}, {3, 1}, {1, 3}, {2, 3}, {1, 1, 2}, {1, 1, 1}};
   return kLayouts;
+}
+
+// Otherwise a worker could wait with a chunk for the slot of one that nobody has taken. Where roles wait ahead in one
+// thread it could, so kernels wait for the next one in a warp of its own.
+TEST(GemmRsSimulation, WhoTakesAChunkIsFree) {
+  for (const Layout& layout : {Layout{2, 2}, Layout{3, 1}, Layout{4}, Layout{1, 1}}) {
+    for (const int64_t window : {0, 1, 2, 5}) {
+      OpSimulation simulation = small_simulation(layout);
+      for (int64_t call = 0; call < 3; ++call) {
+        std::vector<int64_t> rows;
+        for (int64_t r = 0; r < ranks_of(layout); ++r) rows.push_back((r * 5 + call * 3) % 13);
+        PlanChoice choice = small_plan(window);
+        choice.workers = 3;
+        simulation.add_call<TakenRankModel<RankModel, ComputeRole>>(problem(rows), {choice});
+      }
+      for (uint64_t seed = 0; seed < 4; ++seed) {
+        const SimReport report = walk_sequence(simulation, seed);
+        EXPECT_TRUE(report.ok()) << testing::PrintToString(layout) << " window " << window << "\n" << report.text();
+      }
+    }
+  }
 }
 
 // Two calls of uneven rows; `change` as in OpSimulation::add_call.
