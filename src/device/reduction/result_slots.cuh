@@ -65,7 +65,7 @@ TILEWIRE_DEVICE void store_bits(const ResultView& r, int32_t row, int32_t col, i
 // (row, col) is its first element. With is_here = false the result is NaN.
 TILEWIRE_DEVICE void collect_chunk(const std::byte* slot, int32_t pitch_bytes, const ResultView& result, int32_t rows,
                                    int32_t cols, int32_t row, int32_t col, const SumTeam& team, bool is_here) {
-  constexpr int32_t kAtOnce = 4;
+  constexpr int32_t kAtOnce = 8;
   constexpr uint4 kNan = {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff};
   const int32_t element = bytes_of(result.out_type), run = 16 / element;
   for (PlaceWalk walk(rows, cols, run, team, static_cast<int32_t>(threadIdx.x % 32)); walk.has_next();) {

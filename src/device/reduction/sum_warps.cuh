@@ -10,9 +10,9 @@ namespace tilewire {
 
 constexpr uint32_t kSumPauseNs = 120;
 
-// So many are read before any is added, as many as registers hold: places where there are few slots (has_few_slots()),
-// else slots of one place.
-constexpr int32_t kPlacesAtOnce = 4, kSlotsAtOnce = 4;
+// So many are read before any is added, as many as registers hold: places where there are few slots (has_few_slots()), of
+// which those that are finished have one more; else slots of one place.
+constexpr int32_t kPlacesAtOnce = 6, kFinishedAtOnce = 4, kSlotsAtOnce = 4;
 
 // visit(places) of the team's chunk of rows x cols: kAtOnce places of kCount numbers at a time, this lane's. Where there
 // are fewer left, one of them comes again.
@@ -240,7 +240,7 @@ TILEWIRE_DEVICE void add_owned_sum(const SumSlots& slots, const ResultView& resu
     return;
   }
   if (kCount == 8 && has_few_slots(view)) {
-    constexpr int32_t kAtOnce = kPlacesAtOnce;
+    constexpr int32_t kAtOnce = kFinishedAtOnce;
     for_each_place<kCount, kAtOnce>(w.rows, w.cols, team, [&](const NumberPlace(&places)[kAtOnce]) {
       uint4 other[kAtOnce] = {};
       if (view.others > 0) {

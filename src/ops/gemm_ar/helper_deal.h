@@ -1,6 +1,6 @@
-// Which warps beside the tiles of a fused kernel do what, in pure integer logic. Each role has one of them at least, and as
-// many as its part of what is read and written asks for: with two nodes of two ranks and two shots these parts are
-// 3 (reduce), 6 (finish), 6 (collect) and 2 (forward).
+// Which warps beside the tiles of a fused kernel do what, in pure integer logic. Each role has one of them at least, and
+// about as many as its part of what is read and written asks for: with two nodes of two ranks and two shots these parts are
+// 3 (reduce), 6 (finish), 6 (collect) and 2 (forward). reduce has more than that, for all others wait for what it sends.
 #pragma once
 
 #include <cstdint>
@@ -51,10 +51,10 @@ class HelperDeal {
   }
   TILEWIRE_HD static constexpr uint32_t turn_of(bool is_one_shot, bool has_network) {
     constexpr int32_t reduce = kReduceRole, forward = kForwardRole, finish = kFinishRole, collect = kCollectRole;
-    if (is_one_shot && has_network) return turn({reduce, finish, forward, finish, finish, finish, finish, finish});
+    if (is_one_shot && has_network) return turn({reduce, finish, forward, finish, reduce, finish, forward, finish});
     if (is_one_shot) return turn({finish, finish, finish, finish, finish, finish, finish, finish});
-    if (has_network) return turn({reduce, finish, collect, forward, finish, collect, finish, collect});
-    return turn({finish, collect, finish, collect, finish, collect, finish, collect});
+    if (has_network) return turn({reduce, finish, collect, forward, reduce, finish, finish, collect});
+    return turn({finish, collect, finish, collect, finish, finish, collect, finish});
   }
   TILEWIRE_HD constexpr int32_t at(int32_t place) const { return static_cast<int32_t>(turn_ >> (4 * place) & 15); }
   TILEWIRE_HD constexpr int32_t count(int32_t role, int32_t places) const {
