@@ -27,10 +27,11 @@ inline constexpr int32_t kTeamWarps = 8;  // that add up a chunk together, about
 inline constexpr int64_t kStoredNumbers = 8;  // that a kernel may store at once, 16 bytes of two each
 inline constexpr const char* kUnalignedChunks =
     "chunk_cols is no multiple of 8, and there are several blocks of columns: a kernel stores 16 bytes at once";
-inline constexpr double kSumBytesPerS =
-    3e9;  // that one warp beside the tiles reads and writes: 2.5 to 3.7e9 were measured
-inline constexpr int64_t kTiledWindow = 16;   // where not every chunk can have a slot
-inline constexpr int64_t kTiledDepth = 4096;  // what the shared part is priced with, as K is each rank's own
+// That one warp beside the tiles reads and writes: 2.5 to 3.7e9 were measured.
+inline constexpr double kSumBytesPerS = 3e9;
+inline constexpr int64_t kWarpNumbers = 1024;  // that a warp has under way: with fewer to a warp teams are smaller
+inline constexpr int64_t kTiledWindow = 16;    // where not every chunk can have a slot
+inline constexpr int64_t kTiledDepth = 4096;   // what the shared part is priced with, as K is each rank's own
 inline constexpr std::pair<int64_t, int64_t> kTiledChunks[] = {
     {64, 128}, {128, 256}, {256, 256}, {256, 512}, {512, 1024}};
 
@@ -141,7 +142,9 @@ class TiledPlanner : public PlannerOf<Plan> {
   // Of a command: the sender's proxy takes it, and the receiver's its arrival. What plays a network takes it once.
   double handling_s() const { return (x_.machine.ranks_per_gpu > 1 ? 1 : 2) * x_.machine.command_s; }
 
-  static std::vector<Plan> forms_of(const Plan& shared, int32_t sms) {
+  std::vector<Plan> forms_of(const Plan& shared, int32_t sms) const {
+    const ReductionCut cut = cut_of(p_, shared.choice);
+    const int64_t team = std::clamp<int64_t>(div_up(cut.chunk_rows * cut.chunk_cols, kWarpNumbers), 1, kTeamWarps);
     std::vector<Plan> plans;
     for (const FormNumbers& form : Plan::kForms) {
       if (sms < std::max(kRankWarps + 1, form.launch_ctas)) continue;
@@ -149,7 +152,7 @@ class TiledPlanner : public PlannerOf<Plan> {
       plan.tile_rows = form.work_rows();
       plan.tile_cols = form.work_cols();
       plan.choice.workers = sms / form.launch_ctas * form.launch_ctas / form.cluster_ctas();
-      plan.choice.reduce_workers = std::clamp(sms / kTeamWarps, 1, 256);
+      plan.choice.reduce_workers = static_cast<int32_t>(std::clamp<int64_t>(sms / team, 1, 256));
       plans.push_back(plan);
     }
     return plans;

@@ -68,6 +68,16 @@ TEST_F(FusedAllReducePlanTest, WhereRanksShareAGpuItChoosesWhatWasMeasuredToBeFa
   for (const int64_t m : {1, 8, 64}) EXPECT_TRUE(best(problem(m, 8192, 1024), x).choice.is_one_shot) << m;
 }
 
+// A chunk of one row has not enough for eight warps.
+TEST_F(FusedAllReducePlanTest, TeamsAreSmallWhereChunksAre) {
+  PlanContext x = context(node_);
+  x.workers = 32;
+  const FusedPlan one_row = best(problem(1, 8192, 1024), x), many = best(problem(8192, 8192, 1024), x);
+  EXPECT_LE(one_row.choice.chunk_rows * one_row.choice.chunk_cols, 1024);
+  EXPECT_EQ(one_row.choice.reduce_workers, 32);
+  EXPECT_EQ(many.choice.reduce_workers, 4);
+}
+
 TEST_F(FusedAllReducePlanTest, EveryFormIsACandidateAndJsonGoesBothWays) {
   const PlanOf<FusedPlan> plan = make_plan<FusedPlan>(problem(8192, 8192, 4096), context(nodes_));
   for (const FormNumbers& form : FusedPlan::kForms) {
