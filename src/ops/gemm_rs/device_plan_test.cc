@@ -4,6 +4,7 @@
 #include <tilewire/error.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "schedule/topology_tables.h"
 #include "testing/plan_test_support.h"
@@ -47,11 +48,13 @@ TEST_F(FusedReductionPlanTest, WhereRanksShareAGpuItChoosesWhatWasMeasuredToBeFa
   x.machine = gpu_machine(4);
   x.machine.network_bytes_per_s = 12.5e9;
   x.workers = 32;
-  for (const Problem& p : {problem(8192, 8192, 2048), problem(2048, 4096, 3584), problem(8192, 4096, 4096)}) {
+  for (const auto& [p, chunk_cols] : {std::pair{problem(8192, 8192, 8192), 512},
+                                      {problem(8192, 4096, 4096), 512},
+                                      {problem(2048, 4096, 3584), 256}}) {
     const FusedPlan plan = make_plan<FusedPlan>(p, x).choice;
     EXPECT_TRUE(plan.choice.is_fused);
     EXPECT_EQ(plan.choice.chunk_rows, 256);
-    EXPECT_EQ(plan.choice.chunk_cols, 256);
+    EXPECT_EQ(plan.choice.chunk_cols, chunk_cols);
     EXPECT_EQ(plan.choice.reduce_workers, 4);
     EXPECT_EQ(form_of(plan), &FusedPlan::kForms[0]);
   }
