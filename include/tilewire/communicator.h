@@ -93,6 +93,8 @@ class TILEWIRE_API Communicator {
 
   // Collective, over the control connection: for set-up and tests, not for speed.
   void barrier();
+  // More bytes than fit (64 MiB of all ranks together, as many for each) are an Error(invalid_argument) that ends the
+  // communicator: the others may wait for them.
   std::vector<std::string> all_gather_bytes(const std::string& mine);
 
   // Throws what the communicator died of, or Error(closed). A dead communicator can only be closed.

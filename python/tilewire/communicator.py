@@ -125,7 +125,8 @@ class Communicator:
     def all_gather_bytes(self, mine: bytes) -> list[bytes]:
         """Every rank's bytes, by rank; lengths may differ. Over the control connection, as `barrier`.
 
-        What is no bytes-like object is an `InvalidArgument` that ends the communicator: the others may wait for it.
+        What is no bytes-like object, or too large (64 MiB of all ranks together, as many for each), is an
+        `InvalidArgument` that ends the communicator: the others may wait for it.
         """
         try:
             data = bytes(memoryview(mine))

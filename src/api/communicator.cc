@@ -165,9 +165,15 @@ void Communicator::barrier() {
 std::vector<std::string> Communicator::all_gather_bytes(const std::string& mine) {
   parts().session->throw_if_dead();
   std::vector<std::string> all;
-  for (const Bytes& bytes :
-       parts().session->control().allgather({.kind = "bytes"}, to_bytes(mine), parts().session->deadline())) {
-    all.push_back(to_text(bytes));
+  try {
+    for (const Bytes& bytes :
+         parts().session->control().allgather({.kind = "bytes"}, to_bytes(mine), parts().session->deadline())) {
+      all.push_back(to_text(bytes));
+    }
+  } catch (const Error& error) {
+    // Too many bytes: the others wait for them, and must not take this rank's next ones in their place.
+    if (error.kind() == ErrorKind::invalid_argument && world_size() > 1) abort(error.what());
+    throw;
   }
   return all;
 }

@@ -409,6 +409,7 @@ def disagreements() -> dict[str, Any]:
     differ("refused by one: memory", lambda c, d, last: wide_call(d, last))
     differ("interrupted", lambda c, d, last: tw.all_gather_matmul(Interrupted() if last else d.a, d.b))
     differ("refused by one: bytes", lambda c, d, last: c.all_gather_bytes(5 if last else b"5"))
+    differ("refused by one: many bytes", lambda c, d, last: c.all_gather_bytes(bytes(23 << 20 if last else 1)))
     differ("call and barrier", lambda c, d, last: c.barrier() if last else tw.all_gather_matmul(d.a, d.b))
     return found
 
