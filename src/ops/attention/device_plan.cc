@@ -28,6 +28,10 @@ constexpr double kWideStepS = 1.82e-6, kNarrowStepS = 1.34e-6, kItemS = 2e-6;
 
 // What a thread copies beside the computing warps of its CTA: its pieces wait behind their keys. A chunk is the work of one.
 constexpr double kCopierBytesPerS = 1.5e9;
+// What a CTA takes for a chunk of another rank that an item reads: its loader looks whether the chunk is here, which the
+// steps of the chunk before hide in part (docs/decisions/0099). Counted in so many tiles of a rank at most.
+constexpr double kLookS = 1.5e-6;
+constexpr int64_t kCountedTiles = 16;
 
 double step_s(const AttentionForm& form) { return form.head_dim == 128 ? kWideStepS : kNarrowStepS; }
 
@@ -110,7 +114,7 @@ class FusedPlanner : PricedProblem, public PlannerOf<FusedPlan> {
     PlanChoice priced = plan.choice;
     priced.workers = agreed_sms(x_);
     priced.group_pairs = group_of(p_, priced);
-    return walked_s(priced, cta_flops(form_));
+    return walked_s(priced, cta_flops(form_)) + looks_s(priced);
   }
 
   // Of equals the first is taken.
@@ -138,7 +142,7 @@ class FusedPlanner : PricedProblem, public PlannerOf<FusedPlan> {
     if (bare_s_ < 0) bare_s_ = walked_s(plan.choice, 1e30);
     const ScheduleTables tables(p_, plan.choice, x_);
     const double alone_s = compute_s(tables.schedule(1), form_);
-    const double total_s = std::max(alone_s, walked_s(plan.choice, cta_flops(form_)));
+    const double total_s = std::max(alone_s, walked_s(plan.choice, cta_flops(form_)) + looks_s(plan.choice));
     return {.compute_s = alone_s, .communication_s = std::min(bare_s_, total_s), .total_s = total_s};
   }
 
@@ -160,6 +164,26 @@ class FusedPlanner : PricedProblem, public PlannerOf<FusedPlan> {
     const double copy_s = static_cast<double>(rows * p_.kv_row_bytes()) / kCopierBytesPerS;
     const double own_s = static_cast<double>(most_keys()) / form_.step * step_s(form_);
     return std::max(0.0, (int{has_network} + int{has_peers}) * copy_s - own_s);
+  }
+  // Of the rank whose items read most chunks of others: by agreed values but for the workers.
+  double looks_s(PlanChoice choice) const {
+    const int64_t most_rows = *std::max_element(p_.rows.begin(), p_.rows.end());
+    const int64_t factor = std::max<int64_t>(1, div_up(div_up(most_rows, choice.tile_rows), kCountedTiles));
+    choice.tile_rows = static_cast<int32_t>(std::min<int64_t>(choice.tile_rows * factor, 1 << 20));
+    int64_t most_looks = 0;
+    PlanContext x = x_;
+    for (x.me = Rank{0}; x.me.value < x.topology.ranks; ++x.me.value) {
+      const ScheduleTables tables(p_, choice, x);
+      const Schedule s = tables.schedule(1);
+      int64_t looks = 0;
+      for (int32_t tile = 0; tile < s.tiles; ++tile) {
+        for (Rank source{0}; source.value < s.ranks(); ++source.value) {
+          if (source != s.me()) looks += s.looked_at(tile, source).count;
+        }
+      }
+      most_looks = std::max(most_looks, looks);
+    }
+    return static_cast<double>(most_looks * factor * p_.pairs() * p_.heads_of_pair()) / choice.workers * kLookS;
   }
 
   const AttentionForm& form_;
