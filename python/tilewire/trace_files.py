@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import reprlib
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -186,8 +187,17 @@ def write_recording(recording: Recording, path: str | os.PathLike[str], title: s
 
 
 def write_file(path: Path, content: bytes) -> None:
-    """Writes a file; OSError names the path and the reason."""
+    """Writes a file whole or not at all: OSError names the path and the reason, and what was there stays."""
+    target = Path(os.path.realpath(path))
+    part = target.with_name(f".tilewire-{os.getpid()}-{threading.get_ident()}.part")
     try:
-        path.write_bytes(content)
+        if target.exists() and not target.is_file():  # a device, a pipe, a folder
+            target.write_bytes(content)
+            return
+        try:
+            part.write_bytes(content)
+            part.replace(target)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         raise OSError(error.errno, f"cannot write {path}: {error.strerror}; name another file or folder") from error

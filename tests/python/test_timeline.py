@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import resource
 from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
@@ -268,6 +269,21 @@ def test_path_that_cannot_be_written_is_named(name: str, tmp_path: Path) -> None
     for write in (write_picture, write_perfetto):
         with pytest.raises(OSError, match=f"cannot write {path}"):
             write([event(0, 1)], path)
+
+
+def test_a_file_that_finds_no_room_is_not_there_and_leaves_what_was(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    path = tmp_path / "t.json"
+    for before in (None, "of an earlier run"):
+        if before is not None:
+            path.write_text(before)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+        try:
+            with pytest.raises(OSError, match=r"cannot write .*t\.json"):
+                write_perfetto(make_trace(1), path)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert [one.read_text() for one in tmp_path.iterdir()] == ([] if before is None else [before])
 
 
 def test_other_picture_formats_are_refused(tmp_path: Path) -> None:
