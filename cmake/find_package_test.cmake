@@ -10,10 +10,14 @@ foreach(step IN ITEMS
   execute_process(COMMAND ${step} COMMAND_ERROR_IS_FATAL ANY)
 endforeach()
 
+if(NOT EXISTS "${work}/installed/share/doc/tilewire/LICENSE")
+  message(FATAL_ERROR "the licence does not come along")
+endif()
+
 # Nothing of the inside may be seen from outside.
 file(GLOB_RECURSE installed RELATIVE "${work}/installed" "${work}/installed/*")
 foreach(name IN LISTS installed)
-  if(NOT name MATCHES "^bin/tilewire_link_test$|^include/tilewire/[a-z_]+\\.h$|/libtilewire\\.|/cmake/tilewire/tilewire[A-Za-z-]+\\.cmake$")
+  if(NOT name MATCHES "^bin/tilewire_link_test$|^include/tilewire/[a-z_]+\\.h$|/libtilewire\\.|^share/doc/tilewire/LICENSE$|/cmake/tilewire/tilewire[A-Za-z-]+\\.cmake$")
     message(FATAL_ERROR "installed, but not meant to be: ${name}")
   endif()
 endforeach()

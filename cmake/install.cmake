@@ -11,6 +11,7 @@ if(TARGET tilewire)
   write_basic_package_version_file("${PROJECT_BINARY_DIR}/tilewireConfigVersion.cmake" COMPATIBILITY SameMinorVersion)
   install(FILES "${PROJECT_BINARY_DIR}/tilewireConfig.cmake" "${PROJECT_BINARY_DIR}/tilewireConfigVersion.cmake"
     DESTINATION "${package_dir}" COMPONENT development)
+  install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}" COMPONENT development)
 endif()
 
 if(TARGET tilewire AND TILEWIRE_BUILD_TESTS)

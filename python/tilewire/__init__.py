@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ResourceError,
         Unavailable,
     )
+    from tilewire.moe_dispatch import Dispatched, DispatchHandle
     from tilewire.op_list import *  # noqa: F403
     from tilewire.plans import Plan
     from tilewire.sequence import shard, shard_rows, unshard
@@ -43,6 +44,8 @@ __all__ = [
     "Closed",
     "Communicator",
     "DeadlineError",
+    "DispatchHandle",
+    "Dispatched",
     "Error",
     "InternalError",
     "InvalidArgument",
@@ -62,6 +65,7 @@ __all__ += [name for op in OPS for name in op.exports]
 
 _HOMES = {
     "tilewire.communicator": ("CallReport", "Communicator", "init"),
+    "tilewire.moe_dispatch": ("DispatchHandle", "Dispatched"),
     "tilewire.plans": ("Plan",),
     "tilewire.sequence": ("shard", "shard_rows", "unshard"),
     "tilewire.trace": ("Trace",),

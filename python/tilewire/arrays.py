@@ -89,6 +89,7 @@ def _check_dimensions(array: Array, name: str, ndim: int) -> None:
             f"{name} has the wrong number of dimensions",
             values=f"{name} has shape {list(array.shape)}",
             limit=f"must have {ndim}",
+            advice=f"reshape it to {ndim} dimensions",
         )
 
 

@@ -89,7 +89,8 @@ def ring_attention(
     `all_gather_matmul` does. A given `out` is given back. All sums are fp32, and keys are added in one order of ranks:
     the bits depend on the layout of ranks, not on plan or timing.
 
-    Raises what `all_gather_matmul` raises, and leaves results NaN where that does.
+    Raises `InvalidArgument`, `ResourceError`, `Refused`, `Mismatch`, `DeadlineError`, `PeerLost`, `Aborted`, `Closed`,
+    each where `all_gather_matmul` does, and leaves results NaN where that does.
     """
     told = "exchange" if _exchanges(positions, rows, kv_rows) else None
     with calling(_OP, comm, told) as comm:
@@ -257,6 +258,7 @@ class AttentionOperands:
                 "out has the wrong shape",
                 values=f"out has shape {list(view.shape)}",
                 limit=f"must be {list(self.q.shape)}, as q is",
+                advice="pass one that is so, or leave it away",
             )
         if not is_contiguous(view.shape, self.memory.strides(view)):
             raise InvalidArgument("out is not C-contiguous", advice="pass a C-contiguous array or leave out away")

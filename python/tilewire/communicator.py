@@ -23,6 +23,7 @@ from tilewire.trace import Trace
 
 # Communicators of this process that are not closed. A strong reference: `init()` alone must be enough to make calls.
 _open: list[Communicator] = []
+_were_made = False
 
 
 @dataclass(frozen=True)
@@ -193,6 +194,11 @@ class Communicator:
         if self._world_size > 1 and not self.is_closed and (self._gpu_rank is None or not is_capturing()):
             self._core.abort(f"interrupted in {op}")
 
+    def _place(self, error: Exception, where: str = "") -> None:
+        """Names this rank in an error of its own checks, which know of none."""
+        if isinstance(error, Error) and "rank " not in error.where:
+            error.where = ", ".join(filter(None, (f"rank {self._rank}", error.where or where)))
+
     def _note(self, report: _core.CallReport) -> None:
         self._last_call = report
 
@@ -225,7 +231,8 @@ class Communicator:
 
     def __repr__(self) -> str:
         state = ", closed" if self.is_closed else ""
-        return f"<tilewire.Communicator rank {self._rank} of {self._world_size}, nodes {self._layout}{state}>"
+        nodes = "1 node" if self._nodes == 1 else f"{self._nodes} nodes of {self._layout}"
+        return f"<tilewire.Communicator rank {self._rank} of {self._world_size} on {nodes}{state}>"
 
 
 def init(
@@ -241,7 +248,7 @@ def init(
 ) -> Communicator:
     """Joins the ranks of a job. Collective: returns when all have come.
 
-    `device` says what the ranks are: "cpu" (left out), or "cuda", GPUs of one node. Arrays of a GPU rank are in the
+    `device` says what the ranks are: "cpu" (left out), or "cuda", GPUs of one host. Arrays of a GPU rank are in the
     memory of its GPU: that of `cuda_device`, which "cuda:1" sets too, else the one that the program has chosen in torch
     or CuPy (torch.cuda.set_device), else in turn for the ranks of a host. Several ranks may share one (`sms`), under
     MPS.
@@ -277,7 +284,9 @@ def init(
         raise
     _choose_gpu(settings)
     found = stores.find_store(store, settings)
+    global _were_made
     comm = Communicator(_core.init(settings, found))
+    _were_made = True
     _open.append(comm)
     return comm
 
@@ -363,10 +372,12 @@ class calling:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(error, MemoryError):
-            refusal = ResourceError("there is no memory for the arguments", values=str(error))
+            where = f"rank {self._comm._rank}, {self._op}"
+            refusal = ResourceError("there is no memory for the arguments", where=where, values=str(error))
             self._comm._tell_refusal(self._op, refusal, self._exchanges_rows)
             raise refusal from error
         if isinstance(error, Exception):
+            self._comm._place(error, self._op)
             self._comm._tell_refusal(self._op, error, self._exchanges_rows)
         elif error is not None:
             self._comm._tell_interrupt(self._op)
@@ -376,11 +387,15 @@ def default_communicator() -> Communicator:
     """The only open communicator; `InvalidArgument` when there is none or more than one."""
     if len(_open) == 1:
         return _open[0]
+    if _open:
+        advice = "pass comm="
+    else:
+        advice = "make a new one by tilewire.init()" if _were_made else "call tilewire.init() first"
     raise InvalidArgument(
         "there is no default communicator",
-        values=f"{len(_open)} communicators are open",
-        limit="must be 1",
-        advice="pass comm=" if _open else "call tilewire.init() first",
+        values="the one that there was is closed" if _were_made and not _open else f"{len(_open)} are open",
+        limit="must be 1 that is open",
+        advice=advice,
     )
 
 

@@ -73,7 +73,7 @@ def run_rank(machine: Machine, folder: Path, work: Work) -> None:
     steps = len(work.cases) + (work.model is not None)
     content: dict[str, Any] = {"cases": [], "encoder": None}
     for step, case in enumerate(work.cases, 1):
-        work.tell(step, steps, case.name)
+        work.tell(step, steps, f"{case.op}: {case.name}")
         content["cases"].append(asdict(run_case(case, machine)))
     if work.model is not None:
         work.tell(steps, steps, "sentence encoder")

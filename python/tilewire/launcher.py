@@ -42,6 +42,7 @@ class Launch:
     prefix: bool = True
     virtual: bool = False  # the ranks share one GPU, see tilewire.virtual_cluster
     tracebacks: ShownTracebacks = ShownTracebacks()
+    name: str = "tilewire run"  # of who says what became of the ranks
 
     @property
     def world_size(self) -> int:
@@ -111,7 +112,7 @@ def launch(plan: Launch, out: Sink | None = None, err: Sink | None = None) -> in
             "TILEWIRE_SECRET": secret,
         }
         _check_options(shared)
-        ranks = RankProcesses(plan.grace_s, out or sys.stdout, err or sys.stderr, plan.tracebacks)
+        ranks = RankProcesses(plan.grace_s, out or sys.stdout, err or sys.stderr, plan.tracebacks, plan.name)
         with ranks.signals(), _gpu_for(plan, secret, ranks) as variables:
             shared |= variables
             if plan.virtual:

@@ -36,7 +36,7 @@ PLAN_SHAPE: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class DispatchHandle:
-    """Where each row of a result came from; -1 behind the last row."""
+    """Where each row of a result of `moe_dispatch_matmul` came from; -1 behind the last row."""
 
     origins: Array  # [rows, 3] int32
 
@@ -57,7 +57,7 @@ class DispatchHandle:
 
 
 class Dispatched(NamedTuple):
-    """The rows of this rank's experts after their product."""
+    """What `moe_dispatch_matmul` gives: the rows of this rank's experts after their product, and which they are."""
 
     y: Any  # [rows, I]
     offsets: Array  # [own experts + 1] int64: rows of y before each own expert's, and all that came
@@ -107,12 +107,16 @@ def moe_dispatch_matmul(
     out_dtype: dtype of the result; None takes out's or else x's, which it is on GPU ranks.
     stream: of GPU ranks, as for `all_gather_matmul`.
 
-    Gives `Dispatched(y, offsets, handle)`: rows by expert, then by rank, token and slot, the same bits by any plan. y
-    is a torch tensor when x is one, else a numpy array; offsets and origins are numpy arrays. On GPU ranks all three
-    are arrays of x's library. A given `out` is given back. Accumulates in fp32. There `comm.last_call` has no bytes:
-    the kernel alone knows what it moves.
+    Gives a `Dispatched`, a named tuple of three: y, [max_tokens, I] or as many rows as came: rows by expert, then by
+    rank, token and slot, the same bits by any plan. offsets, [own experts + 1] int64: own expert e's rows are
+    y[offsets[e]:offsets[e + 1]], and offsets[-1] is how many came. handle, a `DispatchHandle`: handle.rank,
+    handle.token and handle.slot say of each row whose token it is, which of that rank's, and for which of its k
+    experts, -1 behind the last row; a combine needs them. y is a torch tensor when x is one, else a numpy array;
+    offsets and origins are numpy arrays. On GPU ranks all three are arrays of x's library. A given `out` is given
+    back. Accumulates in fp32. There `comm.last_call` has no bytes: the kernel alone knows what it moves.
 
-    Raises what `all_gather_matmul` raises, and leaves `out` NaN where that does.
+    Raises `InvalidArgument`, `ResourceError`, `Refused`, `Mismatch`, `DeadlineError`, `PeerLost`, `Aborted`, `Closed`,
+    each where `all_gather_matmul` does, and leaves `out` NaN where that does.
     """
     with calling(_OP, comm) as comm:
         operands = _Operands(comm._memory(x, stream), x, topk_ids, w1, out=out, out_dtype=out_dtype)

@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from tilewire.communicator import Communicator, calling
+from tilewire.errors import Error
 
 if TYPE_CHECKING:
     from tilewire import _core
@@ -100,7 +101,11 @@ def runner(comm: Communicator, call: Call[Any, Any]) -> Callable[[Run], Any]:
 
 
 def _run_call(comm: Communicator, call: Call[Any, Any], run: Run) -> Any:
-    comm._note(call.operands.memory.run(call, run))
+    try:
+        comm._note(call.operands.memory.run(call, run))
+    except Error as error:  # of make_results, whose core knows no Python
+        comm._place(error)
+        raise
     return call.result()
 
 

@@ -137,6 +137,8 @@ def shared_rows(name: str, rows: int | Sequence[int], ranks: int) -> list[int]:
     """Rows of each rank: those of a list, or one number shared out over the ranks as evenly as it goes."""
     if is_single(rows):
         total = count(name, rows)
+        if total < 0:
+            raise InvalidArgument(f"{name} is negative", values=f"{name} = {total}", limit="must be 0 or more")
         return [total // ranks + (rank < total % ranks) for rank in range(ranks)] if ranks > 0 else []
     each = counts(name, rows)
     if len(each) != ranks:

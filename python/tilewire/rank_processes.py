@@ -49,7 +49,15 @@ _EACH_ONCE = ShownTracebacks()
 class RankProcesses:
     """Start all ranks, `run()` them to their end, then `end()`. One thread, the main one."""
 
-    def __init__(self, grace_s: float, out: Sink, err: Sink, tracebacks: ShownTracebacks = _EACH_ONCE) -> None:
+    def __init__(
+        self,
+        grace_s: float,
+        out: Sink,
+        err: Sink,
+        tracebacks: ShownTracebacks = _EACH_ONCE,
+        name: str = "tilewire run",
+    ) -> None:
+        self._name = name
         self._grace_s = grace_s
         self._out, self._err = out, err
         self._prepare = _before_exec(os.getpid())
@@ -223,7 +231,7 @@ class RankProcesses:
         return self._tracebacks.lines_of(rank) or self._history.last_lines(rank)
 
     def _say(self, text: str) -> None:
-        self._err.write(f"tilewire run: {text}\n")
+        self._err.write(f"{self._name}: {text}\n")
         self._err.flush()
 
     def _press(self, ending_s: float) -> None:

@@ -74,7 +74,8 @@ def matmul_reduce_scatter(
 
     Gives y [own rows, N], a torch tensor when a is one, else a numpy array; a given `out` is given back.
 
-    Raises what `all_gather_matmul` raises, and leaves `out` NaN where that does.
+    Raises `InvalidArgument`, `ResourceError`, `Refused`, `Mismatch`, `DeadlineError`, `PeerLost`, `Aborted`, `Closed`,
+    each where `all_gather_matmul` does, and leaves `out` NaN where that does.
     """
     with calling(_OP, comm, rows) as comm:
         here = comm

@@ -19,8 +19,9 @@ struct Kind {
 constexpr Kind kKinds[] = {
     {"cpu", "ranks on cores of one small machine, which plays all nodes", 1, Machine{}},
     {"h200",
-     "an H200 a rank, whose workers are its SMs, NVLink and 400 Gbit/s for each; latencies of the network are "
-     "estimated",
+     "an H200 a rank, whose workers are its SMs, NVLink and a NIC of 400 Gbit/s for each, of which 360 are left for "
+     "data; latencies of "
+     "the network are estimated",
      kH200Workers, kH200Machine},
 };
 

@@ -66,6 +66,11 @@ OptionInfo row(std::string name, OptionKind kind, OptionMember member, Allowed a
   return {std::move(name), std::move(variable), kind, member, std::move(allowed), scope, std::move(meaning)};
 }
 
+// "1G" is a number of bytes with a unit that there is not.
+std::string unit_text(const OptionInfo& option, std::string_view value) {
+  return option.kind == OptionKind::bytes && !parse_bytes(value) ? ", without a unit or with KiB, MiB, GiB or TiB" : "";
+}
+
 [[noreturn]] void refuse(const OptionInfo& option, std::string_view value) {
   const std::string shown =
       option.kind == OptionKind::secret ? "what it is set to (not shown)" : fmt::format("'{}'", value);
@@ -73,7 +78,7 @@ OptionInfo row(std::string name, OptionKind kind, OptionMember member, Allowed a
               {.what = fmt::format("option {} cannot be {}", option.name, shown),
                .where = "",
                .values = "",
-               .limit = "allowed: " + option.allowed.text,
+               .limit = "allowed: " + option.allowed.text + unit_text(option, value),
                .advice = fmt::format("change {} or the option {} of the call", option.variable, option.name)});
 }
 

@@ -93,6 +93,11 @@ TEST(Options, NumbersAreReadWholeOrNotAtAll) {
   for (const char* value : {"9223372036854775807KiB", "5000", "KiB", "4kib", "2MiBGiB"}) {
     EXPECT_NE(refusal_of({{"TILEWIRE_ARENA_INITIAL_BYTES", value}}), "accepted") << value;
   }
+  const auto names_units = [](const char* value) {
+    return refusal_of({{"TILEWIRE_ARENA_INITIAL_BYTES", value}}).find("KiB, MiB, GiB or TiB") != std::string::npos;
+  };
+  EXPECT_TRUE(names_units("1G"));
+  EXPECT_FALSE(names_units("5000")) << "what is wrong is the multiple";
 }
 
 TEST(Options, RealNumbersAreFiniteWhateverTheRange) {

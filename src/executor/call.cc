@@ -17,6 +17,15 @@ namespace {
 constexpr RoleName kCallRole{.name = "call", .worker = 0};
 constexpr size_t kMostRefusalBytes = 4096;  // of the text in an exchange
 
+// A call that comes after the end is told that it was never made, and what to do, beside the cause that ended it.
+void throw_if_ended(Session& session, const char* op) {
+  const auto notice = session.control().aborted();
+  if (!notice) return session.throw_if_dead();
+  throw Error(notice->kind, {.what = "this communicator has ended before: " + notice->text,
+                             .where = fmt::format("rank {}, {}", session.rank().value, op),
+                             .advice = "close it and make a new one by init(), on all ranks"});
+}
+
 // Runs one of the call roles: local members by a store, the others by a command.
 template <class Role, class Prepare>
 void run_call_role(RoleContext& context, Role role, Prepare&& prepare) {
@@ -30,7 +39,7 @@ void run_call_role(RoleContext& context, Role role, Prepare&& prepare) {
 }  // namespace
 
 Call::Call(Session& session, const char* op) : session_(session), guard_(session) {
-  session.throw_if_dead();
+  throw_if_ended(session, op);
   session.look_at_gpu();
   site_.op = op;
   site_.attempt = session.next_attempt();

@@ -18,14 +18,15 @@ namespace tilewire {
 
 class Call {
  public:
-  // Waits for a call of another thread. Throws what the communicator died of, Error(closed), or Error(deadline) when
-  // that call takes too long.
+  // Waits for a call of another thread. Throws what the communicator died of, as its end, Error(closed), or
+  // Error(deadline) when that call takes too long.
   Call(Session& session, const char* op);
   ~Call();
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
   uint64_t attempt() const { return site_.attempt; }
+  Rank rank() const { return session_.rank(); }
   // The call is not made; the error is told to the ranks that may wait for it.
   void refuse(const Error& error);
   // From here on this rank takes part.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 namespace tilewire {
-
 PlanContext plan_context(Session& session) {
   return {.topology = session.topology(),
           .me = session.rank(),
@@ -37,21 +36,30 @@ std::vector<std::vector<int64_t>> CountExchange::exchange_lists(const char* what
   return call_->exchange_lists(what, mine);
 }
 
+Error at_rank(const Error& error, Rank rank, const char* op) {
+  ErrorParts parts = error.parts();
+  if (parts.where.find("rank ") != std::string::npos) return error;
+  parts.where = fmt::format("rank {}, {}", rank.value, parts.where.empty() ? op : parts.where);
+  return {error.kind(), std::move(parts)};
+}
+
 void refuse_for_current_exception(Call& call, const char* op, const char* exchange, const char* advice) {
   const auto refuse = [&](const Error& error) {
     exchange == nullptr ? call.refuse(error) : call.refuse_in_exchange(exchange, error, advice);
   };
+  const auto refused = [&](const Error& error) {
+    Error placed = at_rank(error, call.rank(), op);
+    refuse(placed);
+    return placed;
+  };
   try {
     throw;
   } catch (const Error& error) {
-    refuse(error);
-    throw;
+    throw refused(error);
   } catch (const std::bad_alloc&) {
-    const Error error(ErrorKind::resource, {.what = "there is no memory to prepare the call", .where = op});
-    refuse(error);
-    throw error;
+    throw refused(Error(ErrorKind::resource, {.what = "there is no memory to prepare the call"}));
   } catch (const std::exception& error) {
-    refuse(Error(ErrorKind::invalid_argument, {.what = error.what(), .where = op}));
+    refuse(at_rank(Error(ErrorKind::invalid_argument, {.what = error.what()}), call.rank(), op));
     throw;
   }
 }

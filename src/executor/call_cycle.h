@@ -48,7 +48,10 @@ namespace tilewire {
 
 PlanContext plan_context(Session& session);
 
-// In a catch block: tells the other ranks why this one does not make the call, and throws it on. What is no Error
+// An error of this rank's own checks, which know no rank, with it.
+Error at_rank(const Error& error, Rank rank, const char* op);
+
+// In a catch block: tells the other ranks why this one does not make the call, and throws it on, with this rank. What is no Error
 // keeps its type, but for a lack of memory, which becomes Error(resource). `exchange`: that in which it is told (see
 // Call::refuse_in_exchange), with the op's advice, or nullptr.
 [[noreturn]] void refuse_for_current_exception(Call& call, const char* op, const char* exchange = nullptr,
@@ -250,8 +253,16 @@ class CallCycle {
     try {
       return Call(session_, Op::kName);
     } catch (...) {
-      if (session_.is_dead()) Op::check(arguments, session_);
+      if (session_.is_dead()) throw_own_mistake(arguments);
       throw;
+    }
+  }
+
+  void throw_own_mistake(const Arguments& arguments) {
+    try {
+      Op::check(arguments, session_);
+    } catch (const Error& error) {
+      throw at_rank(error, session_.rank(), Op::kName);
     }
   }
 

@@ -107,7 +107,8 @@ Error KernelFaults::error(const FaultRecord& record, const FlagLayout& flags) co
   }
   return Error(ErrorKind::deadline,
                {.what = fmt::format("rank {} waited {:.3g} s for {} to reach epoch {} (seen {}) [{}]", rank_.value,
-                                    deadline_s_, name_of(record, flags, names), record.expected, record.seen, site)});
+                                    deadline_s_, name_of(record, flags, names), record.expected, record.seen, site),
+                .advice = kLateAdvice});
 }
 
 FaultWatch::FaultWatch(const FaultRecord& record, std::function<void(const FaultRecord&)> tell)

@@ -97,9 +97,9 @@ void RoleContext::leave(WaitResult result, const std::string& waiting_for) {
     if (absent.empty()) await_abort(std::min(session_.wait_options().deadline / 4, kMostGrace));
     session_.control().send_abort(
         ErrorKind::deadline,
-        fmt::format("rank {} waited {:.3g} s for {}{} [{}, call {}, epoch {}, role {} {}]", session_.rank().value,
+        fmt::format("rank {} waited {:.3g} s for {}{} [{}, call {}, epoch {}, role {} {}]; {}", session_.rank().value,
                     std::chrono::duration<double>(session_.wait_options().deadline).count(), waiting_for, absent,
-                    site_.op, site_.attempt, site_.epoch, role_.name, role_.worker));
+                    site_.op, site_.attempt, site_.epoch, role_.name, role_.worker, kLateAdvice));
   }
   throw CallAborted{};
 }

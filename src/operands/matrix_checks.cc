@@ -10,6 +10,8 @@
 namespace tilewire {
 namespace {
 
+constexpr const char* kResultAdvice = "pass one that is so, or leave it away";
+
 // The bytes that a view may touch.
 struct Span {
   const std::byte* begin = nullptr;
@@ -88,11 +90,11 @@ void check_result(const char* op, const NamedMatrix& m, const ResultShape& expec
   const MatrixView& v = m.view;
   if (v.rows != expected.rows || v.cols != expected.cols) {
     refuse_argument(op, m.name + " has the wrong shape", fmt::format("{} is {}", m.name, shape_text(v)),
-                    fmt::format("must be [{}, {}]", expected.rows, expected.cols));
+                    fmt::format("must be [{}, {}]", expected.rows, expected.cols), kResultAdvice);
   }
   if (v.dtype != expected.dtype) {
     refuse_argument(op, m.name + " has the wrong dtype", fmt::format("{} is {}", m.name, to_string(v.dtype)),
-                    fmt::format("must be {}", to_string(expected.dtype)));
+                    fmt::format("must be {}", to_string(expected.dtype)), kResultAdvice);
   }
   if (!v.has_contiguous_rows() || (v.rows > 1 && v.cols > 0 && v.row_stride < v.cols)) {
     refuse_argument(op, m.name + " has strides that cannot be written",

@@ -121,7 +121,8 @@ void check_one_count_a_rank(const char* op, size_t counts, const PlanContext& co
 
 // "" or that a call needs more of each half than is reserved.
 std::string reason_against_reserve(int64_t half_bytes, const PlanContext& context);
-inline constexpr const char* kReserveAdvice = "raise TILEWIRE_ARENA_RESERVE_BYTES on all ranks";
+inline constexpr const char* kReserveAdvice =
+    "raise TILEWIRE_ARENA_RESERVE_BYTES on all ranks (to 128GiB at most), or bring fewer rows or columns to a call";
 // Throws it as Error(resource). `of`: the problem as a text.
 void check_reserve(const char* op, const std::string& of, int64_t half_bytes, const PlanContext& context);
 

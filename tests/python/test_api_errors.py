@@ -117,7 +117,7 @@ REFUSALS: dict[str, tuple[str, list[str]]] = {
     "empty: shape": ("InvalidArgument", ["shape = (2, -2)"]),
     "empty: no room": ("ResourceError", ["USER_ARENA_RESERVE_BYTES"]),
     "closed": ("Closed", ["closed"]),
-    "no communicator": ("InvalidArgument", ["0 communicators are open", "tilewire.init()"]),
+    "no communicator": ("InvalidArgument", ["is closed", "make a new one by tilewire.init()"]),
     "close again": ("", []),
 }
 
@@ -131,6 +131,9 @@ def test_calls_that_all_ranks_refuse_leave_the_communicator_usable(tmp_path: Pat
             assert got["error"] == error, f"rank {rank}, {name}: {got}"
             assert all(piece in got["text"] for piece in pieces), f"rank {rank}, {name}: {got}"
             assert got["seconds"] < SOON_S, f"rank {rank}, {name}: {got}"
+            # What is no call on a communicator, or none that is open, knows of no rank.
+            is_of_no_rank = "comm is" in name or name.startswith(("empty: ", "no communicator", "close again"))
+            assert is_of_no_rank or f"rank {rank}" in got["text"], f"{name}: {got}"
 
 
 DISAGREEMENTS: dict[str, list[str]] = {
@@ -175,7 +178,12 @@ def test_disagreement_names_both_values_on_all_ranks(tmp_path: Path) -> None:
             # What to do about rows is said only where they differ.
             assert ("pass rows=" in got["text"]) == name.startswith("rows") or got["error"] != "Mismatch", got
             assert got["seconds"] < SOON_S, f"rank {rank}, {name}: {got}"
-            assert got["later"], f"rank {rank}, {name}: a later call went through: {got}"
+            later = got["later"]
+            assert later["error"], f"rank {rank}, {name}: a later call went through: {got}"
+            # Who has heard of the end is told that this call was never made, why, and what to do.
+            if got["error"] == expected and not (is_of_one and rank == len(results) - 1):
+                assert later["error"] == got["error"] and "has ended before" in later["text"], f"{name}: {later}"
+                assert all(piece in later["text"] for piece in pieces) and "init()" in later["text"], f"{name}: {later}"
 
 
 def is_running(pid: int) -> bool:
@@ -242,7 +250,7 @@ def test_what_init_refuses(tmp_path: Path) -> None:
             "no transport": ("Unavailable", "pigeon"),
             "no transport, one node": ("Unavailable", "pigeon"),
             "trace file": ("ResourceError", "/no/such/folder/trace."),
-            "two are open": ("InvalidArgument", "2 communicators are open"),
+            "two are open": ("InvalidArgument", "2 are open"),
         }
         for name, (error, piece) in expected.items():
             got = found[name]

@@ -114,6 +114,9 @@ def test_what_make_starts_sees_no_option_that_is_none(tmp_path: Path) -> None:
 
 def test_users_join_sources() -> None:
     assert PROJECT["tool"]["scikit-build"]["cmake"]["define"]["TILEWIRE_UNITY"] == "ON"
+    presets = json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]
+    [release] = [preset for preset in presets if preset["name"] == "release"]
+    assert release["cacheVariables"]["TILEWIRE_UNITY"] == "ON"
 
 
 # What pip is not told it takes from pyproject.toml, and builds all again by that.

@@ -326,6 +326,25 @@ def test_demo_runs_on_the_gpu_too_where_there_is_one(
     assert result.exit_code == 0 and "left out: ranks on the GPU. the MPS daemon" in " ".join(result.output.split())
 
 
+@pytest.mark.parametrize(("code", "said"), [(130, "interrupted"), (1, "a rank failed; see its output above")])
+def test_ctrl_c_is_no_failure_of_a_rank(code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[Launch] = []
+
+    def launch(plan: Launch, out: Sink) -> int:
+        plans.append(plan)
+        return code
+
+    monkeypatch.setattr(demo_command, "launch", launch)
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path)])
+    assert result.exit_code == code and f"tilewire: {said}\n" in result.output, result.output
+    assert [plan.name for plan in plans] == ["tilewire demo"], "who speaks of the ranks"
+
+
+def test_help_says_what_the_demo_runs_on() -> None:
+    text = " ".join(CliRunner().invoke(app, ["demo", "--help"]).output.split())
+    assert text.count("2 nodes of 2") == 3, "its own text and both options"
+
+
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
@@ -379,7 +398,7 @@ def test_work_without_a_model_has_no_encoder(tmp_path: Path) -> None:
     )
     FakeCluster(1).run(lambda machine: demo.run_rank(machine, tmp_path, work))
     summary = demo.read_results(tmp_path, 1)
-    assert summary.ok and summary.encoder == [] and steps == ["1/1 even"]
+    assert summary.ok and summary.encoder == [] and steps == ["1/1 all_gather_matmul: even"]
 
 
 def test_steps_stand_in_one_column() -> None:

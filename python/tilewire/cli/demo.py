@@ -4,6 +4,7 @@ table."""
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import typer
 
 from tilewire.cli.console import make_console
 from tilewire.cli.failure import fail, text_of
-from tilewire.cli.ranks import Nodes, Ranks
+from tilewire.cli.ranks import NodesOrTwoByTwo, RanksOrTwoByTwo
 from tilewire.errors import Error, Unavailable
 from tilewire.launcher import Launch, launch, make_layout
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from tilewire.gpu.driver import Gpu
 
+NAME = "tilewire demo"
 RANK_MODULE = "tilewire.demo_rank"
 NO_MPS = "There is no nvidia-cuda-mps-control, by which ranks share a GPU"
 # A network as slow, beside CPU ranks, as a real one is beside GPUs: what is hidden under compute is worth hiding.
@@ -44,8 +46,8 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    ranks: Ranks = None,
-    nodes: Nodes = None,
+    ranks: RanksOrTwoByTwo = None,
+    nodes: NodesOrTwoByTwo = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for the timeline picture and its data.")] = Path(
         "out/demo"
     ),
@@ -63,7 +65,7 @@ def demo(
         with tempfile.TemporaryDirectory(prefix="tilewire-demo-") as folder:
             code = _run_ranks(counts, Path(folder), parts, console)
             if code:
-                fail("a rank failed; see its output above", code)
+                fail(_why_ended(code, "a rank"), code)
             ok = _show(Path(folder), sum(counts), out, parts, console)
         if parts.gpu is not None:
             try:
@@ -107,7 +109,7 @@ def _run_ranks(counts: list[int], folder: Path, parts: Parts, console: Console) 
 
     network = {name: value for name, value in NETWORK.items() if not os.environ.get(name)}
     with show_progress(console, f"starting {_ranks_on(counts)}") as output:
-        return launch(Launch(_command(folder, parts), counts, {**_threads(counts), **network}), output)
+        return launch(Launch(_command(folder, parts), counts, {**_threads(counts), **network}, name=NAME), output)
 
 
 def _run_on_gpu(counts: list[int], parts: Parts, console: Console) -> bool:
@@ -125,11 +127,11 @@ def _run_on_gpu(counts: list[int], parts: Parts, console: Console) -> bool:
         counts = [1]
     environment = {**_threads(counts), **({} if can_share else {"TILEWIRE_DEVICE": "cuda"})}
     with tempfile.TemporaryDirectory(prefix="tilewire-demo-") as folder:
-        plan = Launch([*_command(Path(folder), parts), ON_GPU], counts, environment, virtual=can_share)
+        plan = Launch([*_command(Path(folder), parts), ON_GPU], counts, environment, virtual=can_share, name=NAME)
         with show_progress(console, f"starting {_ranks_on(counts)} on {name}") as output:
             code = launch(plan, output)
         if code:
-            fail("a rank on the GPU failed; see its output above", code)
+            fail(_why_ended(code, "a rank on the GPU"), code)
         summary = read_results(Path(folder), sum(counts))
     console.print(f"on {name}, {_ranks_on(counts)}:", highlight=False, markup=False)
     print_summary(summary, console)
@@ -141,6 +143,12 @@ def _command(folder: Path, parts: Parts) -> list[str]:
     from tilewire.demo_rank import WITHOUT_ENCODER
 
     return [sys.executable, "-m", RANK_MODULE, str(folder), *([] if parts.encoder else [WITHOUT_ENCODER])]
+
+
+def _why_ended(code: int, who: str) -> str:
+    if code == 128 + signal.SIGINT:
+        return "interrupted"
+    return f"{who} failed; see its output above"
 
 
 def _ranks_on(counts: list[int]) -> str:

@@ -369,6 +369,7 @@ def _check_dimensions(view: GpuView, name: str, ndim: int) -> None:
             f"{name} has the wrong number of dimensions",
             values=f"{name} has shape {list(view.shape)}",
             limit=f"must have {ndim}",
+            advice=f"reshape it to {ndim} dimensions",
         )
 
 

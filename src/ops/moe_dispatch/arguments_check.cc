@@ -65,7 +65,8 @@ void check_limits(const Arguments& args) {
   if (args.x.rows > most) {
     refuse_argument(kCallName, "x has too many tokens", fmt::format("x is {}", shape_text(args.x)),
                     fmt::format("{} = {}", args.max_source_tokens ? "max_source_tokens" : "max_tokens", most),
-                    "raise max_source_tokens on all ranks");
+                    args.max_source_tokens ? "raise max_source_tokens on all ranks"
+                                           : "raise max_tokens, or pass max_source_tokens, on all ranks");
   }
 }
 

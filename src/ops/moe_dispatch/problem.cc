@@ -49,7 +49,7 @@ void Problem::validate() const {
     refuse("wrong number of experts", fmt::format("{} experts", rank_of_expert.size()),
            fmt::format("1 to {}", kMostExperts));
   }
-  if (dtype == DataType::fp32) refuse("x has the wrong dtype", "fp32", "bf16 or fp16");
+  if (dtype == DataType::fp32) refuse("x has the wrong dtype", "x is fp32", "must be bf16 or fp16");
   if (h < 0) refuse("negative H", fmt::format("h = {}", h), ">= 0");
   if (cols < 0) refuse("negative columns of a weight", fmt::format("{} columns", cols), ">= 0");
   if (most_rows < 0) refuse("negative max_tokens", fmt::format("max_tokens = {}", most_rows), ">= 0");

@@ -10,7 +10,7 @@
 namespace tilewire {
 namespace {
 
-// "library version is '0.1' on ranks 0, 1 and '0.2' on rank 3"; "" when all have one value.
+// "library version is '0.1' on ranks 0, 1 and '0.2' on rank 3, must be equal on all ranks"; "" when all have one value.
 std::string compare(std::string_view name, std::span<const Join> joins,
                     const std::function<std::string(const Join&)>& value_of) {
   std::vector<std::pair<std::string, std::vector<Rank>>> groups;
@@ -25,7 +25,7 @@ std::string compare(std::string_view name, std::span<const Join> joins,
   for (size_t i = 0; i < groups.size(); ++i) {
     text += fmt::format("{}'{}' on {}", i == 0 ? "" : " and ", groups[i].first, rank_list(groups[i].second));
   }
-  return text;
+  return text + ", must be equal on all ranks";
 }
 
 std::vector<std::string> split_lines(const std::string& text) {
@@ -61,8 +61,8 @@ void compare_rank_numbers(std::span<const Join> joins, std::vector<std::string>&
   for (const Join& join : joins) {
     const auto [at, is_new] = first.emplace(join.rank.value, &join);
     if (is_new) continue;
-    out.push_back(fmt::format("rank {} came twice: from {} and from {}", join.rank.value, at->second->host.to_text(),
-                              join.host.to_text()));
+    out.push_back(fmt::format("rank {} came twice: from {} and from {}, must be one process", join.rank.value,
+                              at->second->host.to_text(), join.host.to_text()));
   }
 }
 

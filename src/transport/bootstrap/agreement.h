@@ -1,6 +1,7 @@
 // Comparing what the ranks of a job brought to the rendezvous. Pure functions.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -17,6 +18,9 @@ std::vector<std::string> find_differences(std::span<const Join> joins, const Non
 
 // The ranks of 0..world_size-1 that are not among the joins.
 std::vector<Rank> missing_ranks(std::span<const Join> joins, int32_t world_size);
+
+// Who waits so long for other ranks says in the log for whom, once. Ranks that were started together come within it.
+inline constexpr std::chrono::milliseconds kSilence{5'000};
 
 // "rank 3", "ranks 0, 1, 5"
 std::string rank_list(std::span<const Rank> ranks);

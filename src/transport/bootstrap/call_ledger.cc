@@ -36,6 +36,11 @@ std::string mismatch_text(uint64_t call, const RankText& one, const RankText& ot
                      advice.empty() ? "" : "; ", advice);
 }
 
+std::string left_text(Rank left, Rank waiting, const std::string& in) {
+  return fmt::format("rank {} closed its communicator, and rank {} waits for it in {}; {}", left.value, waiting.value,
+                     in, kClosedAdvice);
+}
+
 std::string refused_text(uint64_t call, Rank refusing, const std::string& text, Rank waiting) {
   return fmt::format("rank {} refused call {} that rank {} is in: {}", refusing.value, call, waiting.value, text);
 }
@@ -199,8 +204,7 @@ CallFault CallLedger::step_fault(Rank peer, const RemoteStep& theirs, const Rank
 }
 
 CallFault CallLedger::left_fault(Rank peer, uint64_t call) const {
-  return {ErrorKind::peer_lost, fmt::format("rank {} closed its communicator, and rank {} waits for it in call {}",
-                                            peer.value, rank_.value, call)};
+  return {ErrorKind::peer_lost, left_text(peer, rank_, fmt::format("call {}", call))};
 }
 
 CallText CallLedger::describe_hash(uint64_t hash) const {

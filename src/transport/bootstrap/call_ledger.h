@@ -65,6 +65,10 @@ inline constexpr const char* kSameCallsAdvice =
 // with its own advice if it has one.
 std::string mismatch_text(uint64_t call, const RankText& one, const RankText& other);
 // "rank 1 refused call 3 that rank 2 is in: ..."
+// Of a wait in a call that was too long, and of ranks that close too soon: what to do.
+inline constexpr const char* kLateAdvice = "where another rank is only late, raise TILEWIRE_DEADLINE_S (deadline_s=)";
+inline constexpr const char* kClosedAdvice = "make the same calls on all ranks before one of them closes";
+std::string left_text(Rank left, Rank waiting, const std::string& in);
 std::string refused_text(uint64_t call, Rank refusing, const std::string& text, Rank waiting);
 
 // Calls that a rank may have entered and not yet ended: one on CPU ranks, those in flight on GPU ranks.

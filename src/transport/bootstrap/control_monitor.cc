@@ -140,14 +140,13 @@ void ControlConnection::Monitor::to_root(ControlRecord record) {
 
 // Rank 0 has closed (its death would have been an abort): this rank decides for itself.
 void ControlConnection::Monitor::without_root(const ControlRecord& record) {
-  const std::string gone = fmt::format("rank 0 closed its communicator, and rank {}", joined_.rank.value);
   switch (record.type) {
     case ControlType::abort: return set_abort({joined_.rank, record.kind, record.text});
     case ControlType::gather:
       return handle_gather({.type = ControlType::gather_failed,
                             .kind = ErrorKind::peer_lost,
                             .sequence = record.sequence,
-                            .text = fmt::format("{} waits for it in '{}'", gone, record.name)});
+                            .text = left_text(Rank(0), joined_.rank, "'" + record.name + "'")});
     case ControlType::mismatch:
       return set_abort(
           {joined_.rank, ErrorKind::mismatch,
@@ -242,9 +241,7 @@ void ControlConnection::Monitor::end_without_root(const Verdict& verdict) {
   const std::lock_guard lock(mutex_);
   if (abort_ || !gather_.is_busy || gather_.is_done) return;
   gather_.is_done = true;
-  gather_.fault = CallFault{
-      ErrorKind::peer_lost,
-      fmt::format("rank 0 closed its communicator, and rank {} waits for it in a gather", joined_.rank.value)};
+  gather_.fault = CallFault{ErrorKind::peer_lost, left_text(Rank(0), joined_.rank, "a gather")};
   changed_.notify_all();
 }
 

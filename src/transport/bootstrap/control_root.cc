@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/log.h"
 #include "transport/bootstrap/agreement.h"
 #include "transport/bootstrap/call_ledger.h"
 
@@ -72,6 +73,8 @@ void ControlRoot::on_gather(Rank from, ControlRecord record, SteadyTime now) {
     first_in_gather_ = from;
     notice_at_ = now + kNoticeAfter;
     is_notice_sent_ = false;
+    silent_until_ = now + kSilence;
+    is_lateness_told_ = false;
   }
   peer(from).gather = std::move(record);
   if (ranks_without_gather().empty()) return finish_gather();
@@ -117,7 +120,8 @@ void ControlRoot::fail_gathers_of_left() {
     // Who refuses a call may well leave then; that it refused is the cause.
     std::optional<std::string> refusal;
     for (const Rank rank : gone) refusal = refusal ? refusal : refusal_text(rank, waiting, gather.call);
-    const std::string left = fmt::format("{}, and rank {} waits in {}", who, waiting.value, gather_text(gather));
+    const std::string left =
+        fmt::format("{}, and rank {} waits in {}; {}", who, waiting.value, gather_text(gather), kClosedAdvice);
     send_(waiting, {.type = ControlType::gather_failed,
                     .rank = gone.front(),
                     .kind = refusal ? ErrorKind::refused : ErrorKind::peer_lost,
@@ -186,7 +190,17 @@ void ControlRoot::on_lost(Rank rank, const std::string& reason) {
   abort(rank, ErrorKind::peer_lost, fmt::format("rank {} is lost: {}", rank.value, reason));
 }
 
+// Once in a gather, in the log: its error may be minutes away, and who waits sees nothing until then.
+void ControlRoot::tell_who_is_late(SteadyTime now) {
+  if (!first_in_gather_ || is_lateness_told_ || now < silent_until_) return;
+  is_lateness_told_ = true;
+  log_warn("{} did not come within {} s to {}, where rank {} waits", rank_list(ranks_without_gather()),
+           std::chrono::duration<double>(kSilence).count(), gather_text(*peer(*first_in_gather_).gather),
+           first_in_gather_->value);
+}
+
 void ControlRoot::on_tick(SteadyTime now) {
+  tell_who_is_late(now);
   if (first_in_gather_ && !is_notice_sent_ && now >= notice_at_) {
     is_notice_sent_ = true;
     ControlRecord notice = *peer(*first_in_gather_).gather;
@@ -208,6 +222,7 @@ void ControlRoot::on_tick(SteadyTime now) {
 std::optional<SteadyTime> ControlRoot::next_tick() const {
   std::optional<SteadyTime> next;
   if (first_in_gather_ && !is_notice_sent_) next = notice_at_;
+  if (first_in_gather_ && !is_lateness_told_) next = std::min(next.value_or(silent_until_), silent_until_);
   for (const Question& question : questions_) next = std::min(next.value_or(question.until), question.until);
   return next;
 }

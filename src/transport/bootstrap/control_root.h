@@ -56,6 +56,7 @@ class ControlRoot {
   void on_mismatch(Rank from, const ControlRecord& record, SteadyTime now);
   void on_answer(Rank from, const ControlRecord& record);
   void finish_gather();
+  void tell_who_is_late(SteadyTime now);
   void fail_gathers_of_left();
   void conclude(const Question& question, const CallText& theirs);
   void abort(Rank rank, ErrorKind kind, const std::string& text);
@@ -72,6 +73,8 @@ class ControlRoot {
   std::optional<Rank> first_in_gather_;
   SteadyTime notice_at_{};
   bool is_notice_sent_ = false;
+  SteadyTime silent_until_{};
+  bool is_lateness_told_ = false;
   bool is_aborted_ = false;
 };
 

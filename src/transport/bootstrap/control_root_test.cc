@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "base/log.h"
 #include "transport/bootstrap/bootstrap_fixture.h"
 #include "transport/bootstrap/call_ledger.h"
 
@@ -106,7 +107,25 @@ TEST_F(ControlRootTest, NoticeGoesOnlyToRanksThatHaveNotJoinedAndOnlyWhenLate) {
   EXPECT_EQ(notices[0].to, Rank(2));
   EXPECT_EQ(notices[0].record.rank, Rank(1));
   EXPECT_TRUE(notices[0].record.parts.empty());
-  EXPECT_FALSE(root_.next_tick().has_value());
+}
+
+TEST_F(ControlRootTest, WhoIsLateIsNamedOnceInTheLogSoonerThanTheDeadline) {
+  std::vector<std::string> lines;
+  const LogSink before = set_log_sink([&](LogLevel, std::string_view line) { lines.emplace_back(line); });
+  for (const int late : {2, 1}) {
+    gather(0, "plan", 4);
+    gather(3 - late, "plan", 4);
+    for (int i = 0; i < 9 && root_.next_tick(); ++i) root_.on_tick(*root_.next_tick());
+    gather(late, "plan", 4);
+  }
+  for (const int rank : {0, 1, 2}) gather(rank, "plan", 4);
+  EXPECT_FALSE(root_.next_tick()) << "all have come";
+  set_log_sink(before);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_NE(lines[0].find("rank 2 did not come within 5 s to 'plan' of call 4: call of 0, where rank 0 waits"),
+            std::string::npos)
+      << lines[0];
+  EXPECT_NE(lines[1].find("rank 1 did not come"), std::string::npos) << lines[1];
 }
 
 TEST_F(ControlRootTest, GatherThatWaitsForARankThatLeavesFails) {

@@ -19,6 +19,7 @@
 
 #include "base/ids.h"
 #include "transport/bootstrap/address.h"
+#include "transport/bootstrap/agreement.h"
 #include "transport/bootstrap/host_identity.h"
 #include "transport/bootstrap/job.h"
 #include "transport/bootstrap/key_value_store.h"
@@ -45,7 +46,8 @@ struct RendezvousOptions {
   std::string host_id{};   // override of the host identity (HostIdentity::override_id)
 
   std::chrono::milliseconds connect_deadline{60'000};
-  std::chrono::milliseconds settle{5'000};  // after a difference: how long late ranks may still come to hear of it
+  std::chrono::milliseconds silence = kSilence;  // then the log names who has not come
+  std::chrono::milliseconds settle{5'000};       // after a difference: how long late ranks may still come to hear of it
   std::function<void()> poll{};  // called a few times a second while waiting; what it throws ends the rendezvous
 };
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/log.h"
 #include "transport/bootstrap/rendezvous_sides.h"
 #include "transport/bootstrap/socket.h"
 
@@ -91,8 +92,15 @@ Greeted greet_root(const RendezvousOptions& options, const HostPort& root, Stead
   const std::vector<Way> ways = ways_to_root(options, root, deadline);
   std::chrono::milliseconds pause = kFirstRetry;
   std::string reason;
+  const SteadyTime silent_until = deadline_in(options.silence);
+  bool is_lateness_told = false;
   do {
     if (options.poll) options.poll();
+    if (!is_lateness_told && steady_now() >= silent_until) {
+      is_lateness_told = true;
+      log_warn("rank {} has not reached rank 0 at {} within {} s, and tries on: {}", options.rank.value, root.to_text(),
+               std::chrono::duration<double>(options.silence).count(), reason);
+    }
     for (const Way& way : ways) {
       const SteadyTime until = std::min(deadline, deadline_in(kAttemptLimit));
       if (auto greeted = try_greet(way, options, root, until, reason)) return *std::move(greeted);
@@ -120,7 +128,8 @@ std::string denial_of(const Greeted& greeted, const HandshakeKeys& keys, const R
     return fmt::format("job nonce is '{}' on rank {} and '{}' on rank 0, which is of another job", to_hex(*root.nonce),
                        options.rank.value, to_hex(greeted.root.nonce));
   }
-  return fmt::format("rank {} has another secret than rank 0 at {}", options.rank.value, root.host_port.to_text());
+  return fmt::format("rank {} has another secret than rank 0 at {}, {}", options.rank.value, root.host_port.to_text(),
+                     kSecretLimit);
 }
 
 Join join_of(const RendezvousOptions& options, const RootAddress& root) {
@@ -179,10 +188,8 @@ Rendezvous join_rendezvous(const RendezvousOptions& options, const RootAddress& 
   const HandshakeKeys keys{job.key, greeted.own, greeted.root.challenge};
   if (const std::string denial = denial_of(greeted, keys, options, root); !denial.empty()) {
     socket.send(type_of(HandshakeType::denial), to_bytes(denial), deadline);
-    throw Error(ErrorKind::mismatch, {.what = "the ranks of this job do not agree",
-                                      .where = rendezvous_where(options),
-                                      .values = denial,
-                                      .limit = "must be equal on all ranks"});
+    throw Error(ErrorKind::mismatch,
+                {.what = "the ranks of this job do not agree", .where = rendezvous_where(options), .values = denial});
   }
   const Bytes join = join_of(options, root).pack();
   socket.send(type_of(HandshakeType::join), Sealed{join, keys.join_proof(join)}.pack(), deadline);

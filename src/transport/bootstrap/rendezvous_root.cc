@@ -155,8 +155,8 @@ RendezvousRoot::Step RendezvousRoot::on_join(Pending& pending, const Message& me
 }
 
 RendezvousRoot::Step RendezvousRoot::deny(const Pending& pending) {
-  claims_.push_back({pending.claimed, fmt::format("rank {} at {} has another secret than rank 0", pending.claimed.value,
-                                                  pending.socket.peer())});
+  claims_.push_back({pending.claimed, fmt::format("rank {} at {} has another secret than rank 0, {}",
+                                                  pending.claimed.value, pending.socket.peer(), kSecretLimit)});
   return Step::drop;
 }
 
@@ -188,6 +188,12 @@ void RendezvousRoot::tell_who_is_missing() {
   if (steady_now() < next_news_) return;
   next_news_ = deadline_in(kNewsInterval);
   const std::string missing = rank_list(missing_ranks(joins_, options_.world_size));
+  if (!is_lateness_told_ && steady_now() >= silent_until_ && !is_lost()) {
+    is_lateness_told_ = true;
+    log_warn("{} did not come to the rendezvous at {} within {} s; waiting for {} s in all", missing,
+             options_.host_port, std::chrono::duration<double>(options_.silence).count(),
+             std::chrono::duration<double>(options_.connect_deadline).count());
+  }
   for (Arrived& arrived : arrived_) {
     try {
       arrived.socket.queue(type_of(HandshakeType::waiting), to_bytes(missing));
@@ -231,9 +237,8 @@ void RendezvousRoot::fail_by_difference() {
   }
   std::vector<std::string> texts = differences_;
   for (const Claim& claim : claims_) texts.push_back(claim.reason);
-  fail(ErrorKind::mismatch, {.what = "the ranks of this job do not agree",
-                             .values = fmt::format("{}", fmt::join(texts, "; ")),
-                             .limit = "must be equal on all ranks"});
+  fail(ErrorKind::mismatch,
+       {.what = "the ranks of this job do not agree", .values = fmt::format("{}", fmt::join(texts, "; "))});
 }
 
 void RendezvousRoot::fail_by_deadline() {

@@ -22,6 +22,9 @@ inline constexpr const char* kMissingAdvice =
     "look at the output of the missing ranks: they may have failed before they could say so, or never have been "
     "started; where they are only late, raise TILEWIRE_CONNECT_DEADLINE_S";
 
+// Of a rank that does not prove that it knows the job's secret.
+inline constexpr const char* kSecretLimit = "TILEWIRE_SECRET (secret=) must be equal on all ranks";
+
 // Rank 0: collects the others on one thread with one poll loop, so that no single connection can hold it up.
 class RendezvousRoot {
  public:
@@ -81,6 +84,8 @@ class RendezvousRoot {
   std::vector<Claim> refusals_;  // of ranks that are authenticated, by which they will not come
   std::optional<SteadyTime> settle_until_;
   SteadyTime next_news_;
+  SteadyTime silent_until_ = deadline_in(options_.silence);
+  bool is_lateness_told_ = false;
   int64_t strangers_ = 0;
 };
 

@@ -5,8 +5,10 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 
+#include "base/log.h"
 #include "testing/given_time.h"
 #include "transport/bootstrap/bootstrap_fixture.h"
 #include "transport/bootstrap/handshake.h"
@@ -111,12 +113,13 @@ TEST(Rendezvous, DifferentWorldSizeIsToldToAll) {
 
 TEST(Rendezvous, SameRankTwiceIsToldToAll) {
   const auto failures = run_with(3, 2, [](auto& options) { options.rank = Rank(1); });
-  expect_all(failures, ErrorKind::mismatch, {"rank 1 came twice"});
+  expect_all(failures, ErrorKind::mismatch, {"rank 1 came twice", "must be one process"});
 }
 
 TEST(Rendezvous, WrongSecretIsToldToAll) {
   const auto failures = run_with(3, 2, [](auto& options) { options.secret = "another"; });
-  expect_all(failures, ErrorKind::mismatch, {"rank 2", "another secret than rank 0"});
+  expect_all(failures, ErrorKind::mismatch,
+             {"rank 2", "another secret than rank 0", "TILEWIRE_SECRET (secret=) must be equal on all ranks"});
 }
 
 TEST(Rendezvous, WrongSecretOfRankZeroIsToldToAll) {
@@ -287,6 +290,37 @@ TEST(TryConnect, ConnectionComesFromTheSourceThatWasAskedFor) {
   const Connected foreign = try_connect("127.0.0.1", local_port(listener.get()), deadline_in(20s), "203.0.113.77");
   EXPECT_FALSE(foreign.fd.is_open());
   EXPECT_NE(foreign.reason.find("from 203.0.113.77"), std::string::npos) << foreign.reason;
+}
+
+// Who started one rank too few sees why nothing happens before the deadline of a minute.
+TEST(Rendezvous, WhoIsLateIsNamedOnceInTheLog) {
+  std::vector<std::string> lines;
+  std::atomic<bool> has_rank_0_told = false, has_rank_1_told = false;
+  const LogSink before = set_log_sink([&](LogLevel, std::string_view line) {
+    lines.emplace_back(line);
+    if (line.find("did not come to the rendezvous") != std::string_view::npos) has_rank_0_told = true;
+    if (line.find("rank 1 has not reached rank 0") != std::string_view::npos) has_rank_1_told = true;
+  });
+  const std::string address = free_address();
+  const auto failures = run_ranks(3, [&](int rank) {
+    RendezvousOptions options = rank_options(rank, 3, address);
+    options.silence = rank == 0 ? 0ms : 10ms;
+    const SteadyTime until = deadline_in(20s);
+    const auto await = [&](const std::atomic<bool>& told) {
+      while (!told && steady_now() < until) std::this_thread::sleep_for(1ms);
+    };
+    if (rank == 0) await(has_rank_1_told);
+    if (rank == 2) await(has_rank_0_told);
+    rendezvous(options);
+  });
+  set_log_sink(before);
+  for (const Failure& failure : failures) EXPECT_FALSE(failure.has_failed) << failure.text;
+  const auto count = [&](const std::string& part) {
+    return std::count_if(lines.begin(), lines.end(),
+                         [&](const std::string& line) { return line.find(part) != std::string::npos; });
+  };
+  EXPECT_EQ(count("did not come to the rendezvous at " + address), 1);
+  EXPECT_EQ(count("rank 1 has not reached rank 0 at " + address), 1);
 }
 
 TEST(Rendezvous, StrangersWithJunkOrSilenceDoNotDisturb) {
