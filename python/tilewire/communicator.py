@@ -199,6 +199,12 @@ class Communicator:
         if isinstance(error, Error) and "rank " not in error.where:
             error.where = ", ".join(filter(None, (f"rank {self._rank}", error.where or where)))
 
+    def _tell_lost_call(self, error: BaseException) -> None:
+        # Of a short call Ctrl-C is seen at its end: the others have its result, and this rank would make it again. What
+        # is an Exception the core has told.
+        if not isinstance(error, Exception):
+            self._tell_interrupt("a call")
+
     def _note(self, report: _core.CallReport) -> None:
         self._last_call = report
 

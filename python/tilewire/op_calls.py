@@ -103,10 +103,13 @@ def runner(comm: Communicator, call: Call[Any, Any]) -> Callable[[Run], Any]:
 def _run_call(comm: Communicator, call: Call[Any, Any], run: Run) -> Any:
     try:
         comm._note(call.operands.memory.run(call, run))
+        return call.result()
     except Error as error:  # of make_results, whose core knows no Python
         comm._place(error)
         raise
-    return call.result()
+    except BaseException as error:
+        comm._tell_lost_call(error)
+        raise
 
 
 class Handle(Generic[S]):
@@ -124,7 +127,11 @@ class Handle(Generic[S]):
         with calling(op, comm) as self._comm:
             self._shape = make_shape()
         self._token = object()  # what its calls share
-        self._handle = make_handle(self._comm._core, self._shape)
+        try:
+            self._handle = make_handle(self._comm._core, self._shape)
+        except BaseException as error:
+            self._comm._tell_lost_call(error)
+            raise
 
     @property
     def plan(self) -> str:

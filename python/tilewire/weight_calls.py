@@ -86,7 +86,11 @@ def prepare(
 def _run_again(comm: Communicator, ready: tuple[Any, Any, Any], stream: int, run: Run) -> Any:
     """A call that `Again` has prepared."""
     arguments, views, results = ready
-    comm._note(run(arguments, _results_are_there, stream, views))
+    try:
+        comm._note(run(arguments, _results_are_there, stream, views))
+    except BaseException as error:
+        comm._tell_lost_call(error)
+        raise
     return results
 
 
