@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import ml_dtypes
 import numpy as np
@@ -373,16 +372,6 @@ class Interrupted:
         raise AssertionError
 
 
-def interrupted_at_its_end(d: Numbers) -> None:
-    """A call that is over on all ranks when Ctrl-C is seen on this one."""
-
-    def note(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with mock.patch.object(tw.Communicator, "_note", note):
-        tw.all_gather_matmul(d.a, d.b)
-
-
 # --- ranks that disagree: each on a communicator of its own
 
 
@@ -419,10 +408,6 @@ def disagreements() -> dict[str, Any]:
     differ("refused by one: n", lambda c, d, last: tw.AllGatherMatmul(d.rows, K + 2, True if last else N))
     differ("refused by one: memory", lambda c, d, last: wide_call(d, last))
     differ("interrupted", lambda c, d, last: tw.all_gather_matmul(Interrupted() if last else d.a, d.b))
-    differ(
-        "interrupted at its end",
-        lambda c, d, last: interrupted_at_its_end(d) if last else tw.all_gather_matmul(d.a, d.b),
-    )
     differ("refused by one: bytes", lambda c, d, last: c.all_gather_bytes(5 if last else b"5"))
     differ("refused by one: many bytes", lambda c, d, last: c.all_gather_bytes(bytes(23 << 20 if last else 1)))
     differ("call and barrier", lambda c, d, last: c.barrier() if last else tw.all_gather_matmul(d.a, d.b))

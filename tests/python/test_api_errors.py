@@ -150,7 +150,6 @@ DISAGREEMENTS: dict[str, list[str]] = {
     "refused by one: n": ["n = True"],
     "refused by one: memory": [f"{48 * 2 * 2**21} bytes"],
     "interrupted": [],
-    "interrupted at its end": [],
     "refused by one: bytes": ["what is to be gathered is no bytes: mine is a int"],
     "refused by one: many bytes": [f"{23 << 20} bytes, at most {(64 << 20) // 3} bytes a rank"],
     "call and barrier": ["barrier", "make the same calls in the same order"],
@@ -164,11 +163,9 @@ def test_disagreement_names_both_values_on_all_ranks(tmp_path: Path) -> None:
         for name, pieces in DISAGREEMENTS.items():
             got = found[name]
             is_of_one = name.startswith(("refused", "interrupted"))
-            own = dict.fromkeys(("interrupted", "interrupted at its end"), "KeyboardInterrupt")
-            own["refused by one: memory"] = "ResourceError"
+            own = {"refused by one: memory": "ResourceError", "interrupted": "KeyboardInterrupt"}
             # Of a gather outside calls, and of Ctrl-C.
             others = dict.fromkeys(("refused by one: bytes", "refused by one: many bytes", "interrupted"), "Aborted")
-            others["interrupted at its end"] = ""  # they have the result, and hear of it in the next call
             if not is_of_one:
                 expected = "Mismatch"
             elif rank == len(results) - 1:
@@ -391,6 +388,27 @@ def test_what_is_raised_while_results_are_made_comes_out_of_the_call(
         assert type(raised.value).__name__ == error and text in str(raised.value), raised.value
         patch.undo()
         assert (np.asarray(tw.all_gather_matmul(a, a)) == 4).all()
+
+
+def test_ctrl_c_that_is_seen_at_the_end_of_a_call_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others have its result, and must not meet the same call of this rank again."""
+    import numpy as np
+
+    import tilewire as tw
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    a = np.ones((4, 4), np.float32)
+    with tw.init() as comm, monkeypatch.context() as patch:
+        patch.setattr(comm, "_world_size", 2)
+        patch.setattr(comm, "_note", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tw.all_gather_matmul(a, a)
+        end = time.monotonic() + 60
+        with pytest.raises(tw.Aborted, match="interrupted in a call"):
+            while time.monotonic() < end:
+                comm.check()
 
 
 def test_calls_of_two_threads_take_turns() -> None:
