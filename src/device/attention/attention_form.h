@@ -20,7 +20,8 @@ struct AttentionNarrow128x128 {
   static constexpr int32_t kLoaderRegisters = 88, kComputeRegisters = 208;
 };
 
-// Shared memory: two tiles of queries | stages of keys | stages of values | room for who works beside | barriers | notes.
+// Shared memory: two tiles of queries | stages of keys | stages of values | room for who works beside | barriers | notes |
+// what the loader keeps of where its steps come from.
 // A result goes where its queries were. Tiles and stages lie in panels of 64 columns, a swizzled line of 128 bytes each.
 template <class Form>
 struct AttentionPlan {
@@ -34,7 +35,8 @@ struct AttentionPlan {
   static constexpr int32_t kBarrierBytes = 16 * Form::kStages;
   static constexpr int32_t kBarrierOffset = kSpareOffset + kSpareBytes;
   static constexpr int32_t kNoteBytes = 16, kNoteOffset = kBarrierOffset + 2 * kBarrierBytes + 16 * kQueries;
-  static constexpr int32_t kSharedBytes = kNoteOffset + kNoteBytes * (Form::kStages + kQueries);
+  static constexpr int32_t kFeederOffset = kNoteOffset + kNoteBytes * (Form::kStages + kQueries), kFeederBytes = 2048;
+  static constexpr int32_t kSharedBytes = kFeederOffset + kFeederBytes;
   static_assert(kStepPanelBytes % 1024 == 0 && kNoteOffset % kNoteBytes == 0 && kSharedBytes <= 232448);
 };
 

@@ -42,6 +42,7 @@ class SharedAttention {
     return base_ + Plan::kValueOffset + stage * Plan::kStepBytes;
   }
   TILEWIRE_DEVICE uint32_t spare() const { return base_ + Plan::kSpareOffset; }
+  TILEWIRE_DEVICE uint32_t feeder_room() const { return base_ + Plan::kFeederOffset; }
 
   TILEWIRE_DEVICE PipelineBarriers<Form::kStages> key_barriers() const { return {base_ + Plan::kBarrierOffset}; }
   TILEWIRE_DEVICE PipelineBarriers<Form::kStages> value_barriers() const {

@@ -44,6 +44,14 @@ class CallGate {
     ptx::fence_async_global();
     return !waiter_.has_given_up();
   }
+  // The same by one look at most, where a record that was passed before needs none. False: it is to be passed with a wait.
+  TILEWIRE_DEVICE bool pass_at_once_for_copies(Need record, Need need) {
+    if (waiter_.has_given_up() || !has_checked(record.word)) return false;
+    const uint64_t* word = space_.word(space_.frame().me, need.word);
+    if (ptx::load_acquire_sys(word) < space_.epoch() - static_cast<Epoch>(need.lag)) return false;
+    ptx::fence_async_global();
+    return true;
+  }
 
   // Whether pass_alone() would not wait. By a single thread.
   template <class Role>

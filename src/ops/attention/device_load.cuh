@@ -103,6 +103,29 @@ class ItemsWhenFree {
   bool has_asked_ = false;
 };
 
+// Bits in shared memory, of one thread: chunks that it has seen arrive. Those with numbers past the bits it looks for anew.
+class SeenChunks {
+ public:
+  TILEWIRE_DEVICE SeenChunks(uint32_t room, int32_t bytes) : room_(room), chunks_(8 * bytes) {}
+
+  TILEWIRE_DEVICE void clear() const {
+    for (int32_t at = 0; at < chunks_ / 8; at += 16) ptx::store_shared_four(room_ + at, {0, 0, 0, 0});
+  }
+  TILEWIRE_DEVICE bool has(int32_t chunk) const {
+    return chunk < chunks_ && (ptx::load_shared(word_of(chunk)) >> (chunk % 32) & 1) != 0;
+  }
+  TILEWIRE_DEVICE void add(int32_t chunk) const {
+    if (chunk >= chunks_) return;
+    ptx::store_shared(word_of(chunk), ptx::load_shared(word_of(chunk)) | uint32_t{1} << (chunk % 32));
+  }
+
+ private:
+  TILEWIRE_DEVICE uint32_t word_of(int32_t chunk) const { return room_ + chunk / 32 * 4; }
+
+  uint32_t room_;
+  int32_t chunks_;
+};
+
 // The computing warps are at most two steps behind. So that they do not wait,
 // each step does one thing that takes a look at memory: what comes next is
 // asked for in the first step of a work, and looked at in the second one.
@@ -114,11 +137,13 @@ class ItemLoader {
         space_(space),
         gate_(space, kComputeRole, 0),
         feed_(shared),
+        seen_(shared.feeder_room(), AttentionPlan<Form>::kFeederBytes),
         role_(p.schedule, static_cast<int32_t>(blockIdx.x),
               ItemsWhenFree(p.counter, static_cast<int32_t>(blockIdx.x))) {}
 
   // By one thread.
   TILEWIRE_DEVICE void run() {
+    seen_.clear();
     has_next_ = role_.next(next_);
     while (has_next_) {
       const ItemWork w = next_;
@@ -177,12 +202,20 @@ class ItemLoader {
       if (steps == 1) know_next();
     }
   }
-  // Own keys are read where the caller has them; others when they have come.
+  // Own keys are read where the caller has them; others when they have come. Each is looked for once, though many items
+  // read it: its word says so until the end of the call, and its slot is not written before end_units() has given it back.
   TILEWIRE_DEVICE void pass(ChunkRef c) {
+    const Schedule& s = p_.schedule;
+    const int32_t number = s.pairs * s.blocks.chunk_begin[c.source.value] + c.chunk.value;
+    if (seen_.has(number)) return;
     feed_.pass_on(0);
-    if (!gate_.waiter().has_given_up() && !gate_.has_come(p_.schedule.arrived(c))) feed_.load_values();
-    gate_.pass_word_for_copies(p_.schedule.begun(c.source));
-    gate_.pass_word_for_copies(p_.schedule.arrived(c));
+    const Need begun = s.begun(c.source), arrived = s.arrived(c);
+    if (!gate_.pass_at_once_for_copies(begun, arrived)) {
+      if (!gate_.waiter().has_given_up()) feed_.load_values();
+      gate_.pass_word_for_copies(begun);
+      gate_.pass_word_for_copies(arrived);
+    }
+    if (!gate_.waiter().has_given_up()) seen_.add(number);
   }
   // Where a chunk of another rank lies: its keys, and its values behind them.
   // As lines of a step 0 in front of it.
@@ -206,6 +239,7 @@ class ItemLoader {
   const CallSpace& space_;
   CallGate gate_;
   AttentionFeed<Form> feed_;
+  SeenChunks seen_;
   ItemRole<ItemsWhenFree> role_;
   ItemWork next_;
   bool has_next_ = false, is_next_known_ = false;
