@@ -92,10 +92,10 @@ class RowMover {
         [&](const PushWork& w) {
           return note(w.round, s_.me(), kPushRole, w.to == s_.me() ? TraceLink::copy : TraceLink::node);
         },
-        [&](const PushWork& w) { return rows_of(s_, w); },
-        [&](const PushWork& w, int32_t rows, int32_t own_first) {
+        [&](const PushWork& w) {
+          const int32_t rows = rows_of(s_, w);
           // A lane looks up a row, all of them move it.
-          for (int32_t first = own_first; first < rows; first += 32 * team.parts) {
+          for (int32_t first = team.part; first < rows; first += 32 * team.parts) {
             const int32_t own = first + lane() * team.parts;
             RowMove move;
             if (own < rows) move = row_of(s_, w, own);
@@ -115,11 +115,10 @@ class RowMover {
                  (int64_t{w.chunk.round} * s_.topology().nodes + w.chunk.to.value) * s_.most_chunks() + w.chunk.number;
         },
         [&](const PackWork& w) { return note(w.chunk.round, s_.me(), kPackRole, TraceLink::copy); },
-        [&](const PackWork& w) { return rows_of(s_, w); },
-        [&](const PackWork& w, int32_t rows, int32_t own_first) {
+        [&](const PackWork& w) {
           const auto header = static_cast<int32_t>(header_bytes(s_.top_k));
           std::byte* first = space_.half(s_.me()) + s_.outbox_offset(w.chunk.to, w.chunk.round, w.tokens.begin);
-          for (int32_t i = own_first; i < rows; i += team.parts) {
+          for (int32_t i = team.part; i < rows_of(s_, w); i += team.parts) {
             const int32_t token = token_of(s_, w, i);
             std::byte* to = first + i * s_.buffers.token_pitch;
             write_header(to, header / 4, w.chunk.to, token);
@@ -133,11 +132,10 @@ class RowMover {
         ForwardRole(s_), kForwardRole, team,
         [&](const ForwardWork& w) { return p_.scratch.forwarded + int64_t{w.round} * s_.ranks() + w.source.value; },
         [&](const ForwardWork& w) { return note(w.round, w.source, kForwardRole, TraceLink::node); },
-        [&](const ForwardWork& w) { return static_cast<int32_t>(w.tokens.rows()); },
-        [&](const ForwardWork& w, int32_t rows, int32_t own_first) {
+        [&](const ForwardWork& w) {
           const std::byte* first =
               space_.half(s_.me()) + s_.buffers.staging_offset(s_.entry(w.source, s_.me()), w.round, w.tokens.begin);
-          for (int32_t i = own_first; i < rows; i += team.parts) {
+          for (int64_t i = team.part; i < w.tokens.rows(); i += team.parts) {
             const std::byte* from = first + i * s_.buffers.token_pitch;
             const int32_t token = *reinterpret_cast<const int32_t*>(from);
             for (int32_t slot = 0; slot < s_.top_k; ++slot) {
@@ -160,24 +158,19 @@ class RowMover {
             __shfl_sync(0xffffffff, move.row, i)};
   }
 
-  // Ends where the call is given up. move(work, rows, the first of them that is this warp's): rows of all works go round
-  // the team, as a work of few rows is for few of its warps, and the others are ahead with the next ones.
-  template <class Role, class CounterOf, class NoteOf, class RowsOf, class Move>
+  // Ends where the call is given up.
+  template <class Role, class CounterOf, class NoteOf, class Move>
   TILEWIRE_DEVICE void run(const Role& of, int32_t number, const MoveTeam& team, const CounterOf& counter_of,
-                           const NoteOf& note_of, const RowsOf& rows_of_work, const Move& move) const {
+                           const NoteOf& note_of, const Move& move) const {
     BehindGate<Role> role(of);
     CallGate gate(space_, number, kMovePauseNs);
     const TraceLane trace = space_.trace(place_);
     const bool is_leader = lane() == 0, is_noted = is_leader && team.part == 0 && trace.is_on();
-    int32_t own_first = team.part;
     for (typename Role::Work w; role.next(w);) {
       if (is_noted) trace.wait(note_of(w));
       if (!gate.pass(role, w)) return;
       if (is_noted) trace.begin();
-      const int32_t rows = rows_of_work(w);
-      move(w, rows, own_first);
-      own_first -= rows % team.parts;
-      if (own_first < 0) own_first += team.parts;
+      move(w);
       __syncwarp();
       if (is_noted) trace.end();
       if (!is_leader || w.publishes == 0 || !is_last_part(counter_of(w), team.parts)) continue;
