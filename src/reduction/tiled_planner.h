@@ -154,8 +154,8 @@ class TiledPlanner : public PlannerOf<Plan> {
     const ReductionCut cut = cut_of(p_, shared.choice);
     const int64_t numbers = std::max<int64_t>(1, cut.chunk_rows * cut.chunk_cols);
     const int64_t large_teams = std::clamp(sms / kTeamWarps, 1, 256);
-    const int64_t most_teams = std::max(large_teams, std::min<int64_t>({2 * sms, cut.chunks(), 256}));
-    const int64_t teams = std::clamp(2 * sms * kWarpNumbers / numbers, large_teams, most_teams);
+    const int64_t most_teams = std::max(large_teams, std::min<int64_t>({int64_t{2} * sms, cut.chunks(), 256}));
+    const int64_t teams = std::clamp(int64_t{2} * sms * kWarpNumbers / numbers, large_teams, most_teams);
     std::vector<Plan> plans;
     for (const FormNumbers& form : Plan::kForms) {
       if (sms < std::max(kRankWarps + 1, form.launch_ctas)) continue;
