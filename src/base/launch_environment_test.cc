@@ -53,7 +53,7 @@ LaunchEnvironment launch_of(const Environment& environment) {
 }
 
 // What is said of an environment, "accepted" where nothing is.
-std::string refusal_of(const Environment& environment) {
+std::string refusal_of_launch(const Environment& environment) {
   try {
     launch_of(environment);
   } catch (const Error& error) {
@@ -176,12 +176,12 @@ TEST(LaunchEnvironment, HalfALauncherThatMeansOneRankIsNone) {
 }
 
 TEST(LaunchEnvironment, HalfALauncherThatMeansSeveralRanksIsRefused) {
-  EXPECT_NE(refusal_of({{"WORLD_SIZE", "2"}}).find("WORLD_SIZE = 2, RANK is not set"), std::string::npos);
-  EXPECT_NE(refusal_of({{"RANK", "1"}}).find("RANK = 1, WORLD_SIZE is not set"), std::string::npos);
-  EXPECT_NE(refusal_of({{"RANK", "1"}, {"WORLD_SIZE", ""}}).find("WORLD_SIZE is not set"), std::string::npos);
-  EXPECT_NE(refusal_of({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "1"}}).find("SLURM_STEP_NUM_TASKS is not set"),
+  EXPECT_NE(refusal_of_launch({{"WORLD_SIZE", "2"}}).find("WORLD_SIZE = 2, RANK is not set"), std::string::npos);
+  EXPECT_NE(refusal_of_launch({{"RANK", "1"}}).find("RANK = 1, WORLD_SIZE is not set"), std::string::npos);
+  EXPECT_NE(refusal_of_launch({{"RANK", "1"}, {"WORLD_SIZE", ""}}).find("WORLD_SIZE is not set"), std::string::npos);
+  EXPECT_NE(refusal_of_launch({{"SLURM_NTASKS", "2"}, {"SLURM_PROCID", "1"}}).find("SLURM_STEP_NUM_TASKS is not set"),
             std::string::npos);
-  EXPECT_NE(refusal_of({{"SLURM_STEP_NUM_TASKS", "2"}}).find("SLURM_PROCID is not set"), std::string::npos);
+  EXPECT_NE(refusal_of_launch({{"SLURM_STEP_NUM_TASKS", "2"}}).find("SLURM_PROCID is not set"), std::string::npos);
 }
 
 TEST(LaunchEnvironment, TheMissingOneOfAPlaceToMeetIsNamed) {
@@ -199,7 +199,7 @@ TEST(LaunchEnvironment, HalfALauncherIsRefusedByTheNameThatIsMissing) {
   const auto refusal = [](const Environment& whole, const std::string& without) {
     Environment environment = whole;
     environment.erase(without);
-    return refusal_of(environment);
+    return refusal_of_launch(environment);
   };
   for (const char* name : {"RANK", "WORLD_SIZE"}) {
     EXPECT_NE(refusal(kTorchrun, name).find(std::string(name) + " is not set"), std::string::npos) << name;
@@ -215,7 +215,7 @@ TEST(LaunchEnvironment, HalfALauncherIsRefusedByTheNameThatIsMissing) {
 TEST(LaunchEnvironment, NumbersThatCannotBeAreRefusedByName) {
   const auto refusal = [](Environment environment, const std::string& name, const std::string& value) {
     environment[name] = value;
-    return refusal_of(environment);
+    return refusal_of_launch(environment);
   };
   EXPECT_NE(refusal(kTorchrun, "RANK", "8").find("RANK must be less than WORLD_SIZE"), std::string::npos);
   EXPECT_NE(refusal(kTorchrun, "RANK", "one").find("RANK = 'one'"), std::string::npos);
