@@ -5,15 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gpu_claims import SOON_S, expect_none_wrong, expect_of_cupy, expect_refusals
 from gpu_places import places_of
-
-SOON_S = 15
-
-
-def expect_none_wrong(results: list[dict[str, Any]], numbers: tuple[str, ...] = ()) -> None:
-    for rank, found in enumerate(results):
-        wrong = {name: text for name, text in found.items() if text and name not in numbers}
-        assert not wrong, f"rank {rank}: {wrong}"
 
 
 @pytest.mark.parametrize("place", places_of("gpu_value_programs.values"))
@@ -74,13 +67,7 @@ OTHER_CLASSES = {"empty: no room": "ResourceError", "result is too large": "Reso
 
 @pytest.mark.parametrize("place", places_of("refusals"))
 def test_calls_that_all_ranks_refuse_leave_the_communicator_usable(place: str, shared_run: Any) -> None:
-    for rank, found in enumerate(shared_run("refusals", place)):
-        assert found.pop("after") == ""
-        assert sorted(found) == sorted(REFUSALS)
-        for name, pieces in REFUSALS.items():
-            got = found[name]
-            assert got["error"] == OTHER_CLASSES.get(name, "InvalidArgument"), f"rank {rank}, {name}: {got}"
-            assert all(piece in got["text"] for piece in pieces), f"rank {rank}, {name}: {got}"
+    expect_refusals(shared_run("refusals", place), REFUSALS, OTHER_CLASSES)
 
 
 @pytest.mark.parametrize("place", places_of("timeline"))
@@ -136,10 +123,7 @@ def test_launches_that_block(place: str, gpu_ranks: Any) -> None:
 
 @pytest.mark.parametrize("place", places_of("cupy_arrays"))
 def test_cupy_arrays(place: str, shared_run: Any) -> None:
-    results = shared_run("cupy_arrays", place)
-    if "absent" in results[0]:
-        pytest.skip("CuPy is not installed")
-    expect_none_wrong(results)
+    expect_of_cupy(shared_run("cupy_arrays", place))
 
 
 @pytest.mark.parametrize("place", places_of("compiled"))

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_claims import expect_none_wrong
 from gpu_places import places_of, rank_environment
-from test_gpu_calls import expect_none_wrong
 
 
 @pytest.mark.parametrize("place", places_of("gpu_case_programs.read_at_once"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gpu_claims import expect_none_wrong, expect_of_cupy, expect_refusals
 from gpu_places import DISPATCH_PLACES
-from test_gpu_calls import expect_none_wrong
 
 at_each_place = pytest.mark.parametrize("place", DISPATCH_PLACES, ids=lambda place: f"moe_dispatch_matmul-{place}")
 
@@ -55,18 +55,9 @@ REFUSALS: dict[str, list[str]] = {
 
 @at_each_place
 def test_what_all_ranks_refuse_leaves_the_communicator_usable(place: str, shared_run: Any) -> None:
-    for rank, found in enumerate(run_of(shared_run, "refusals", place)):
-        assert found.pop("after") == ""
-        assert sorted(found) == sorted(REFUSALS)
-        for name, pieces in REFUSALS.items():
-            got = found[name]
-            assert got["error"] == "InvalidArgument", f"rank {rank}, {name}: {got}"
-            assert all(piece in got["text"] for piece in pieces), f"rank {rank}, {name}: {got}"
+    expect_refusals(run_of(shared_run, "refusals", place), REFUSALS)
 
 
 @at_each_place
 def test_arrays_of_cupy(place: str, shared_run: Any) -> None:
-    results = run_of(shared_run, "cupy_arrays", place)
-    if "absent" in results[0]:
-        pytest.skip("CuPy is not installed")
-    expect_none_wrong(results)
+    expect_of_cupy(run_of(shared_run, "cupy_arrays", place))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gpu_claims import expect_disagreements, expect_none_wrong, expect_of_cupy, expect_refusals
 from gpu_places import SUM_OPS, SUM_PLACES
-from test_gpu_calls import SOON_S, expect_none_wrong
 
 of_each = pytest.mark.parametrize(("op", "place"), [(op, place) for op in SUM_OPS for place in SUM_PLACES])
 
@@ -61,13 +61,7 @@ REFUSALS: dict[str, list[str]] = {
 
 @of_each
 def test_sums_that_all_ranks_refuse_leave_the_communicator_usable(op: str, place: str, shared_run: Any) -> None:
-    for rank, found in enumerate(run_of(shared_run, "refusals", op, place)):
-        assert found.pop("after") == ""
-        assert sorted(found) == sorted(REFUSALS)
-        for name, pieces in REFUSALS.items():
-            got = found[name]
-            assert got["error"] == "InvalidArgument", f"rank {rank}, {name}: {got}"
-            assert all(piece in got["text"] for piece in pieces), f"rank {rank}, {name}: {got}"
+    expect_refusals(run_of(shared_run, "refusals", op, place), REFUSALS)
 
 
 DISAGREEMENTS: dict[str, list[str]] = {
@@ -79,25 +73,12 @@ DISAGREEMENTS: dict[str, list[str]] = {
 
 @of_each
 def test_disagreement_about_a_sum_is_an_error_of_all_ranks(op: str, place: str, shared_run: Any) -> None:
-    results = run_of(shared_run, "disagreements", op, place)
-    for rank, found in enumerate(results):
-        on_cpu = found.pop("GPU tensor on CPU ranks")
-        assert on_cpu["error"] == "InvalidArgument" and "a is not in host memory" in on_cpu["text"], on_cpu
-        assert sorted(found) == sorted(DISAGREEMENTS)
-        for name, pieces in DISAGREEMENTS.items():
-            got, last = found[name], rank == len(results) - 1
-            wanted = ("InvalidArgument" if last else "Refused") if name == "refused by one" else "Mismatch"
-            assert got["error"] == wanted, f"rank {rank}, {name}: {got}"
-            assert all(piece in got["text"] for piece in pieces), f"rank {rank}, {name}: {got}"
-            assert got["seconds"] < SOON_S and (got["check"] or last), f"rank {rank}, {name}: {got}"
+    expect_disagreements(run_of(shared_run, "disagreements", op, place), DISAGREEMENTS, operand="a")
 
 
 @of_each
 def test_sums_of_cupy_arrays(op: str, place: str, shared_run: Any) -> None:
-    results = run_of(shared_run, "cupy_arrays", op, place)
-    if "absent" in results[0]:
-        pytest.skip("CuPy is not installed")
-    expect_none_wrong(results)
+    expect_of_cupy(run_of(shared_run, "cupy_arrays", op, place))
 
 
 @of_each
