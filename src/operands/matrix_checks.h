@@ -20,6 +20,12 @@ struct NamedMatrix {
 [[noreturn]] void refuse_argument(const char* op, std::string what, std::string values, std::string limit,
                                   std::string advice = {});
 
+// What stands in for the arithmetic of CPU ranks, where a call has it.
+template <class StandIn>
+void refuse_stand_in(const char* op, const StandIn& stand_in) {
+  if (stand_in) refuse_argument(op, "a kernel has no stand-in", "", "CPU ranks");
+}
+
 // "[rows, cols]"
 std::string shape_text(const MatrixView& m);
 // "b", or "b[2]" where there are several.

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "base/call_text.h"
 #include "planning/plan_parts.h"
 
 namespace tilewire {
@@ -25,6 +27,11 @@ DevicePlanOf<FusedPlan> device_plan_of(const PlanOf<FusedPlan>& plan) {
           .explanation = plan.explain(),
           .half_bytes = plan.half_bytes,
           .predicted_s = plan.predicted_s};
+}
+
+// What ranks with GPUs agree on; ranks of the other kind say other things.
+inline CallParts agreed_on_gpus(CallParts problem, const CallParts& plan) {
+  return joined(joined(std::move(problem), plan), {{"on GPUs"}});
 }
 
 }  // namespace tilewire

@@ -24,7 +24,7 @@ KernelNames ReductionDeviceOp<Op, KernelOp, FusedPlan>::names() {
 template <class Op, class KernelOp, class FusedPlan>
 void ReductionDeviceOp<Op, KernelOp, FusedPlan>::check(const Arguments& arguments, const Session&) {
   check_kernel_type(Op::kName, arguments.a.dtype);
-  if (arguments.stand_in) refuse_argument(Op::kName, "a kernel has no stand-in", "", "CPU ranks");
+  refuse_stand_in(Op::kName, arguments.stand_in);
   check_device_operands(Op::kName, arguments.a, arguments.b);
 }
 
@@ -41,7 +41,7 @@ auto ReductionDeviceOp<Op, KernelOp, FusedPlan>::make_plan(const Problem& proble
 
 template <class Op, class KernelOp, class FusedPlan>
 CallParts ReductionDeviceOp<Op, KernelOp, FusedPlan>::agreed(const Problem& problem, const Plan& plan) {
-  return joined(joined(problem.agreed(), plan.fused->agreed()), {{"on GPUs"}});
+  return agreed_on_gpus(problem.agreed(), plan.fused->agreed());
 }
 
 template <class Op, class KernelOp, class FusedPlan>

@@ -1,5 +1,5 @@
 // The works of a reduction as a kernel has them in tables: tiles of partial sums, and chunks that are added up. Written
-// down by reduction_works() of the iterators that all ranks walk.
+// down by reduction_work_lists() of the iterators that all ranks walk.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,7 @@ KernelNames DeviceOp::names() {
 
 void DeviceOp::check(const Arguments& arguments, const Session&) {
   check_types(arguments);
-  if (arguments.stand_in) refuse("a kernel has no stand-in", "", "CPU ranks");
+  refuse_stand_in(kCallName, arguments.stand_in);
   check_device_operands(kCallName, arguments.a, arguments.b);
 }
 
@@ -51,7 +51,7 @@ DeviceOp::Plan DeviceOp::make_plan(const Problem& problem, const std::string& pl
 }
 
 CallParts DeviceOp::agreed(const Problem& problem, const Plan& plan) {
-  return joined(joined(problem.agreed(), plan.fused->choice.agreed()), {{"on GPUs"}});
+  return agreed_on_gpus(problem.agreed(), plan.fused->choice.agreed());
 }
 
 void DeviceOp::check_operands(const Op::Operands& operands) {

@@ -43,7 +43,7 @@ KernelNames DeviceOp::names() {
 }
 
 void DeviceOp::check(const Arguments& arguments, const Session&) {
-  if (arguments.stand_in) refuse_argument(kCallName, "a kernel has no stand-in", "", "CPU ranks");
+  refuse_stand_in(kCallName, arguments.stand_in);
   if (arguments.out_dtype != arguments.q.dtype) {
     refuse_argument(kCallName, "the result has a dtype of its own", to_string(arguments.out_dtype),
                     std::string(to_string(arguments.q.dtype)) + " on a GPU, as q has");
@@ -59,7 +59,7 @@ DeviceOp::Plan DeviceOp::make_plan(const Problem& problem, const std::string& pl
 }
 
 CallParts DeviceOp::agreed(const Problem& problem, const Plan& plan) {
-  return joined(joined(problem.agreed(), plan.fused->agreed()), {{"on GPUs"}});
+  return agreed_on_gpus(problem.agreed(), plan.fused->agreed());
 }
 
 void DeviceOp::check_problem(const Problem& problem) {

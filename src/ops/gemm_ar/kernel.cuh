@@ -1,7 +1,7 @@
 // The fused kernel of GEMM+AllReduce, in both forms: one launch a rank and call. Entry, role switch, roles; the order of all
 // work is that of the iterators of schedule.h and one_shot_roles.h.
 //
-// All CTAs compute, in clusters of the form with one compute worker each: a tile goes from the epilogue into its slot at
+// All CTAs compute, in clusters of the form that take works when they are free: a tile goes from the epilogue into its slot at
 // the rail partner of its owner, or in one shot into that at each rank of the node. Beside the tiles, in warps 2 and 3 of
 // the first warpgroup, are those that speak for the rank, warp 3 of the first three CTAs, and helpers that add up and copy:
 // who does what says HelperDeal.

@@ -1,7 +1,7 @@
 // The fused kernel of GEMM+ReduceScatter: one launch a rank and call. Entry, role switch, roles; the order of all work is
 // that of the iterators of schedule.h.
 //
-// All CTAs compute, in clusters of the form with one compute worker each: a tile goes from the epilogue into its slot at
+// All CTAs compute, in clusters of the form that take works when they are free: a tile goes from the epilogue into its slot at
 // the rail partner of its owner. What adds up and speaks for the rank stands beside them, in warps 2 and 3 of the first
 // warpgroup: warp 3 of the first three CTAs is call, send and relay; that of the others is finish. Warp 2 is reduce, and
 // finish where there is no other node.

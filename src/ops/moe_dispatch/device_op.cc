@@ -81,7 +81,7 @@ KernelNames DeviceOp::names() {
 }
 
 void DeviceOp::check(const Arguments& arguments, const Session&) {
-  if (arguments.stand_in) refuse_argument(kCallName, "a kernel has no stand-in", "", "CPU ranks");
+  refuse_stand_in(kCallName, arguments.stand_in);
   check_device_rows(kCallName, "x", arguments.x);
   const SlotArray w = slots_of(arguments.w);
   if (w.slots > 0) check_stored("w1", {w.data, w.rows, w.cols, w.pitch_bytes, w.type});
@@ -97,7 +97,7 @@ DeviceOp::Plan DeviceOp::make_plan(const Problem& problem, const std::string& pl
 }
 
 CallParts DeviceOp::agreed(const Problem& problem, const Plan& plan) {
-  return joined(joined(problem.agreed(), plan.fused->agreed()), {{"on GPUs"}});
+  return agreed_on_gpus(problem.agreed(), plan.fused->agreed());
 }
 
 void DeviceOp::check_operands(const Op::Operands& operands) { check_stored("out", rows_of(operands.out)); }
