@@ -37,8 +37,8 @@ class WireInbox {
     const uint32_t behind = now - (lane < kCopiers ? inbox_->passed[lane] : inbox_->stored);
     return kSlots - __reduce_max_sync(0xffffffff, behind);
   }
-  TILEWIRE_DEVICE void put(uint64_t number, const WireEntry& entry) const {
-    for (int32_t i = 0; i < 4; ++i) inbox_->entries[number % kSlots][i] = entry.words[i];
+  TILEWIRE_DEVICE void put(uint64_t number, uint32_t word, uint64_t value) const {
+    inbox_->entries[number % kSlots][word] = value;
   }
   TILEWIRE_DEVICE void set_fetched(uint64_t entries) const {
     __threadfence_block();

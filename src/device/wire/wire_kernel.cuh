@@ -29,10 +29,11 @@ constexpr int kWireBarrierOffset = static_cast<int>(WireInbox::kCopiers * kWireP
 constexpr int kWireInboxOffset = kWireBarrierOffset + 8 * static_cast<int>(WireInbox::kCopiers);
 constexpr int kWireSharedBytes = kWireInboxOffset + static_cast<int>(sizeof(WireInbox::Memory));
 
-// Looks at host memory slow whatever the GPU does meanwhile: all lanes of four rings without a pause cost a GEMM beside
-// them 8 %. So one lane looks until something is there, and not often.
-constexpr uint32_t kFetchPauseNs = 2000;
-constexpr uint32_t kFetchLanes = 8;
+// Looks at host memory are one load at a time: several that are under way to the same words of it hold up a part of the
+// cache, and with it whatever else the GPU does (docs/decisions/0120).
+constexpr uint32_t kFetchPauseNs = 1000;
+constexpr uint32_t kWireEntryWords = sizeof(WireEntry) / sizeof(uint64_t);
+constexpr uint32_t kFetchEntries = 32 / kWireEntryWords;
 constexpr uint32_t kPublishPauseNs = 50, kTellPauseNs = 250;
 
 TILEWIRE_DEVICE uint32_t pieces_of(const WireMove& move) {
@@ -40,30 +41,22 @@ TILEWIRE_DEVICE uint32_t pieces_of(const WireMove& move) {
   return static_cast<uint32_t>((bytes + kWirePieceBytes - 1) / kWirePieceBytes);
 }
 
-// Of an entry that is there all words say so, whichever is seen first.
-TILEWIRE_DEVICE WireEntry look_at_entry(const WireEntry& entry) {
-  WireEntry seen;
-  for (int32_t i = 0; i < 3; ++i) seen.words[i] = ptx::load_relaxed_sys(&entry.words[i]);
-  seen.words[3] = ptx::load_acquire_sys(&entry.words[3]);
-  return seen;
-}
-
-// By a whole warp, a lane an entry. How many of the next ones are there and have been put into the inbox. `is_busy`: there
-// were some the last time.
+// By a whole warp, a lane a word. How many of the next entries are there and have been put into the inbox. Of an entry that
+// is there all words say so, whichever is seen first. `is_busy`: there were some the last time.
 TILEWIRE_DEVICE uint32_t fetch_next(const WireRing& ring, const WireInbox& inbox, uint64_t fetched, bool is_busy) {
-  const uint32_t lane = threadIdx.x % 32, room = inbox.room(fetched);
-  const uint64_t number = fetched + lane;
-  WireEntry seen{};
-  bool fits = false;
-  const auto look = [&] {
-    seen = look_at_entry(ring.entry(number));
-    fits = lane < room && is_there(seen, ring.lap_bit(number));
-  };
-  if (lane == 0 || (is_busy && lane < kFetchLanes)) look();
-  if (!__any_sync(0xffffffff, fits)) return 0;
-  if (!is_busy && lane > 0 && lane < kFetchLanes) look();
-  const auto count = static_cast<uint32_t>(__ffs(static_cast<int32_t>(~__ballot_sync(0xffffffff, fits))) - 1);
-  if (lane < count) inbox.put(number, seen);
+  const uint32_t lane = threadIdx.x % 32, ahead = lane / kWireEntryWords, word = lane % kWireEntryWords;
+  const uint32_t room = inbox.room(fetched), wanted = is_busy ? kFetchEntries : 1;
+  const uint64_t number = fetched + ahead;
+  uint64_t seen = 0;
+  bool is_there = false;
+  if (ahead < room && ahead < wanted) {
+    seen = ptx::load_acquire_sys(&ring.entry(number).words[word]);
+    is_there = ((seen ^ ring.lap_bit(number)) & kLapBit) == 0;
+  }
+  const uint32_t missing = ~__ballot_sync(0xffffffff, is_there);
+  const uint32_t count =
+      (missing == 0 ? 32 : static_cast<uint32_t>(__ffs(static_cast<int32_t>(missing)) - 1)) / kWireEntryWords;
+  if (ahead < count) inbox.put(number, word, seen);
   __syncwarp();
   return count;
 }
