@@ -186,8 +186,14 @@ class Communicator:
 
     def _tell_refusal(self, op: str, error: Exception, exchanges_rows: bool) -> None:
         # What is captured in a graph is no call yet: nobody waits for it.
-        if self._gpu_rank is None or not is_capturing():
-            self._core.refuse_call(op, error, exchanges_rows)
+        if self._gpu_rank is not None and is_capturing():
+            return
+        self._core.refuse_call(op, error, exchanges_rows)
+        self._note_refused()
+
+    def _note_refused(self) -> None:
+        if self._gpu_rank is not None:
+            self._gpu_rank.note_refused()
 
     def _tell_interrupt(self, op: str) -> None:
         # Ctrl-C: this call is lost, and the next one must not take its place on the ranks that wait in it.
@@ -202,7 +208,9 @@ class Communicator:
     def _tell_lost_call(self, error: BaseException) -> None:
         # Of a short call Ctrl-C is seen at its end: the others have its result, and this rank would make it again. What
         # is an Exception the core has told.
-        if not isinstance(error, Exception):
+        if isinstance(error, Exception):
+            self._note_refused()
+        else:
             self._tell_interrupt("a call")
 
     def _note(self, report: _core.CallReport) -> None:

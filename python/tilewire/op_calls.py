@@ -104,10 +104,9 @@ def _run_call(comm: Communicator, call: Call[Any, Any], run: Run) -> Any:
     try:
         comm._note(call.operands.memory.run(call, run))
         return call.result()
-    except Error as error:  # of make_results, whose core knows no Python
-        comm._place(error)
-        raise
     except BaseException as error:
+        if isinstance(error, Error):  # of make_results, whose core knows no Python
+            comm._place(error)
         comm._tell_lost_call(error)
         raise
 

@@ -178,7 +178,10 @@ void Call::run(uint64_t agreed_hash, const std::function<Program(Epoch)>& make) 
   state_ = State::ended;
 }
 
+// Kernels know of no call but its epoch, which a refused call takes none of: a kernel that is launched here would meet
+// those of ranks that have not refused it.
 void Call::launch(const std::function<void()>& put) {
+  session_.control().await_refusals(session_.deadline());
   session_.control().enter_call(site_.attempt);
   state_ = State::entered;
   try {

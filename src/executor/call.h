@@ -65,7 +65,8 @@ class Call {
   // `make` gets the epoch.
   void run(uint64_t agreed_hash, const std::function<Program(Epoch)>& make);
   // In place of run() on a GPU rank: `put` puts a kernel into a stream, which takes an epoch when it runs and ends the
-  // call by itself. What it throws ends the communicator, and is thrown as all ranks get it.
+  // call by itself. What it throws ends the communicator, and is thrown as all ranks get it. Where this rank has refused
+  // a call it waits first until all have, or until the communicator has ended because some are in that call.
   void launch(const std::function<void()>& put);
 
  private:

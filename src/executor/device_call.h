@@ -1,8 +1,9 @@
 // The calls of an op on GPU ranks, whose life is that of call_cycle.h: kernels instead of roles, and a call returns when
 // its kernel is in its stream. All that is slow (plan, agreement, memory, tables, loading of the kernel) comes with the
 // first call of a problem: that one waits for the calls before it and for the other ranks. Later calls allocate nothing
-// and may be captured in a graph. They wait for nobody, but for their own kernel where the host reads what it finds, and
-// for a room where what is the call's own is kept in rooms (attention/device_sight.cuh).
+// and may be captured in a graph. They wait for nobody, but for their own kernel where the host reads what it finds,
+// for a room where what is the call's own is kept in rooms (attention/device_sight.cuh), and behind a call that this rank
+// has refused for the others to refuse it too.
 //
 // An op describes it by a struct beside its description for CPU ranks, with the types
 //   Op           that one: name, Arguments, Problem (with ==), Operands and how they are checked are the same

@@ -175,6 +175,27 @@ TEST_F(DeviceCall, ARefusalOfOneRankIsHeardByTheOtherBeforeAnythingIsLaunched) {
   EXPECT_EQ(counts.launches, 0);
 }
 
+// The kernel of its next call would meet that of the others, which are in the call that it has refused or come to it.
+TEST_F(DeviceCall, ARankThatHasRefusedAloneLaunchesNothingMoreHoweverLateTheOthersCome) {
+  std::atomic<int> launches_of_1{0};
+  std::atomic<bool> has_refused{false};
+  const auto errors = run_gpu_ranks(2, gpu_options(), [&](Session& s) {
+    Calls calls(s);
+    calls.run({.size = 4}, nullptr);
+    if (s.rank() == Rank{0}) {
+      while (!has_refused && !s.is_dead()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));  // time to do what it may not
+    } else {
+      EXPECT_NE(error_of_call([&] { calls.run({.size = -1}, nullptr); }), "");
+      has_refused = true;
+    }
+    calls.run({.size = 4}, nullptr);
+    if (s.rank() == Rank{1}) ++launches_of_1;
+  });
+  EXPECT_EQ(launches_of_1, 0);
+  for (const std::string& e : errors) EXPECT_NE(e.find("rank 1 refused call 2"), std::string::npos) << e;
+}
+
 TEST_F(DeviceCall, AKernelThatCannotBeMadeEndsTheCommunicatorOnAllRanks) {
   const auto errors = run_gpu_ranks(2, gpu_options(), [](Session& s) {
     Calls calls(s);

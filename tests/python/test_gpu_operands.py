@@ -15,6 +15,7 @@ import fake_torch
 import tilewire as tw
 from fake_torch import Foreign, Stream, bfloat16, float16, float32, int8, int32, int64, placed, tensor
 from tilewire import InvalidArgument, ResourceError, Unavailable
+from tilewire.communicator import calling
 from tilewire.gpu.imported import chosen_gpu
 from tilewire.gpu.memory import GpuMemory
 from tilewire.gpu.rank import GpuRank
@@ -204,6 +205,45 @@ def test_a_call_that_was_made_before_has_its_results_early(torch: Any, rank: Gpu
     assert Ran(operands(rank, a[:4], b), rank, "one").early == 0
     assert Ran(operands(rank, a, tensor((24, 16)).T), rank, "one").early == 0
     assert Ran(operands(rank, a, tensor((16, 24))), rank, "one").early == 1
+
+
+def test_the_call_behind_a_refusal_may_wait_and_so_does_not_run_on_the_callers_thread(
+    torch: Any, rank: GpuRank
+) -> None:
+    arrays = (tensor((6, 16)), tensor((16, 24)), None, None)
+
+    def ran() -> tuple[int, bool]:
+        again = again_of(rank, *arrays)
+        early = Ran(operands(rank, *arrays[:2]), rank).early
+        return early, again.repeat is not None
+
+    rank.note_repeat(again_of(rank, *arrays).key, SimpleNamespace())  # type: ignore[arg-type]
+    ran()
+    assert ran() == (1, True)
+    comm = tw.Communicator(refusing_core())
+    comm._gpu_rank = rank
+    for refuse in (lambda: refused_by_checks(comm), lambda: comm._tell_lost_call(InvalidArgument("of the core"))):
+        refuse()
+        torch.cuda.is_captured = True
+        assert ran() == (1, True), "what is captured waits for nobody"
+        refused_by_checks(comm)
+        torch.cuda.is_captured = False
+        assert ran() == (0, False)
+        assert ran() == (1, True)
+    torch.cuda.is_captured = True
+    refused_by_checks(comm)
+    torch.cuda.is_captured = False
+    assert ran() == (1, True), "a refusal in a capture is told to nobody"
+
+
+def refusing_core() -> Any:
+    names = ("rank", "world_size", "node", "local_rank", "nodes", "layout", "transport")
+    return SimpleNamespace(gpu=-1, refuse_call=lambda *told: None, **dict.fromkeys(names, 0))
+
+
+def refused_by_checks(comm: tw.Communicator) -> None:
+    with pytest.raises(InvalidArgument), calling("op", comm):
+        raise InvalidArgument("of this rank's own checks")
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,7 @@ class GpuMemory:
             report = run(call.arguments, call.make_results, self.stream, call.early)
         else:
             report = run(call.arguments, partial(self._make_results, call), self.stream)
+            self._rank.note_made()
             if call.key is not None:
                 self._rank.note_ready(call.key)
         if self._detours:

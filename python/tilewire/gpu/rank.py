@@ -26,12 +26,26 @@ class GpuRank:
         self._repeats: dict[Hashable, Repeat] = {}
         self._held: list[Any] = []
         self._captured: list[Any] = []
+        self._has_refused = False  # the last call: the next one waits until the others have refused it too
 
     def is_ready(self, key: Hashable) -> bool:
         """Whether such a call was made before: then it waits for nobody."""
-        return key in self._ready
+        return key in self._ready and not self._must_wait()
+
+    def note_refused(self) -> None:
+        self._has_refused = True
+
+    def note_made(self) -> None:
+        if self._must_wait():
+            self._has_refused = False
+
+    def _must_wait(self) -> bool:
+        # What is captured in a graph waits for nobody.
+        return self._has_refused and not is_capturing()
 
     def note_ready(self, key: Hashable) -> None:
+        if key in self._ready:
+            return
         if len(self._ready) >= _MOST_READY:
             self._ready.clear()
             self._repeats.clear()
@@ -45,7 +59,8 @@ class GpuRank:
         if library is None or signed is None:
             return None
         key = (shared, signed[0])
-        return Again(key, signed[1], library, self._repeats.get(key), library.current_stream(self.gpu))
+        repeat = None if self._must_wait() else self._repeats.get(key)
+        return Again(key, signed[1], library, repeat, library.current_stream(self.gpu))
 
     def note_repeat(self, key: Hashable, repeat: Repeat) -> None:
         if len(self._repeats) < _MOST_READY:

@@ -126,6 +126,17 @@ Verdict CallLedger::on_remote_refused(Rank rank, uint64_t call, std::string text
   return refused_fault(call, refusal);
 }
 
+std::optional<CallLedger::LoneRefusal> CallLedger::lone_refusal() const {
+  const auto own = std::find_if(refusals_.begin(), refusals_.end(),
+                                [this](const auto& entry) { return entry.second.ranks.contains(rank_.value); });
+  if (own == refusals_.end()) return std::nullopt;
+  LoneRefusal found{.call = own->first};
+  for (int32_t rank = 0; rank < world_size_; ++rank) {
+    if (!own->second.ranks.contains(rank)) found.lacking.push_back(rank);
+  }
+  return found;
+}
+
 Verdict CallLedger::check_refusals(uint64_t call) const {
   const auto refusal = refusals_.find(call);
   if (refusal == refusals_.end()) return std::nullopt;

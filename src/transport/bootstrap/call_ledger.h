@@ -106,6 +106,12 @@ class CallLedger {
   uint64_t last_tried() const { return last_tried_; }
   // Remembered refusals that not all ranks have matched yet.
   size_t open_refusals() const { return refusals_.size(); }
+  // The first of them that is this rank's own too: the others may still be in that call.
+  struct LoneRefusal {
+    uint64_t call = 0;
+    std::vector<int32_t> lacking{};  // ranks that have not refused it
+  };
+  std::optional<LoneRefusal> lone_refusal() const;
 
  private:
   enum class State { begun, entered, ended, refused };

@@ -55,6 +55,24 @@ TEST(CallLedger, RefusalOfSomeStaysOpenForTheRest) {
   EXPECT_EQ(ledger.open_refusals(), 0u);
 }
 
+TEST(CallLedger, ARefusalIsLoneUntilTheLastRankHasRefusedToo) {
+  CallLedger ledger(Rank(0), 3);
+  EXPECT_FALSE(ledger.on_remote_refused(Rank(1), 1, "of others is none of this rank's"));
+  EXPECT_FALSE(ledger.lone_refusal());
+  ledger.refuse_call(1, "own");
+  ledger.refuse_call(2, "own");
+  const auto lone = ledger.lone_refusal();
+  ASSERT_TRUE(lone);
+  EXPECT_EQ(lone->call, 1u);
+  EXPECT_EQ(lone->lacking, std::vector<int32_t>{2});
+  ledger.on_remote_refused(Rank(2), 1, "late");
+  ASSERT_TRUE(ledger.lone_refusal());
+  EXPECT_EQ(ledger.lone_refusal()->call, 2u);
+  EXPECT_EQ(ledger.lone_refusal()->lacking, (std::vector<int32_t>{1, 2}));
+  for (const int peer : {1, 2}) ledger.on_remote_refused(Rank(peer), 2, "late");
+  EXPECT_FALSE(ledger.lone_refusal());
+}
+
 TEST(CallLedger, RefusalOfACallThisRankIsPastAborts) {
   CallLedger ledger(Rank(0), 2);
   ledger.begin_call(1, said("one"));

@@ -2,6 +2,7 @@
 #include "transport/bootstrap/control.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "base/process_generation.h"
 #include "transport/bootstrap/control_monitor.h"
@@ -165,6 +166,23 @@ void ControlConnection::Monitor::refuse_call(uint64_t call, const std::string& t
   post({.type = ControlType::refused, .rank = joined_.rank, .call = call, .text = text});
 }
 
+void ControlConnection::Monitor::await_refusals(SteadyTime deadline) {
+  throw_if_forked();
+  const SteadyTime start = steady_now();
+  Lock lock(mutex_);
+  std::optional<CallLedger::LoneRefusal> lone;
+  changed_.wait_until(lock, deadline, [&] {
+    lone = ledger_.lone_refusal();
+    return !lone || abort_ || phase_ != Phase::running;
+  });
+  throw_if_dead(lock);
+  if (!lone) return;
+  raise_and_throw(
+      lock, {ErrorKind::deadline,
+             fmt::format("rank {} refused call {} and has waited {} for rank {} to come to it; {}", joined_.rank.value,
+                         lone->call, seconds_text(steady_now() - start), fmt::join(lone->lacking, ", "), kLateAdvice)});
+}
+
 void ControlConnection::Monitor::report_mismatch(uint64_t call, Rank peer, const CallText& own, uint64_t hash_of_peer) {
   const std::lock_guard lock(mutex_);
   post({.type = ControlType::mismatch, .rank = peer, .call = call, .hash = hash_of_peer, .call_text = own});
@@ -233,6 +251,7 @@ void ControlConnection::describe_call(uint64_t call, CallTextRef text) {
 void ControlConnection::enter_call(uint64_t call) { monitor_->enter_call(call); }
 void ControlConnection::end_call(uint64_t call) { monitor_->end_call(call); }
 void ControlConnection::refuse_call(uint64_t call, const std::string& text) { monitor_->refuse_call(call, text); }
+void ControlConnection::await_refusals(SteadyTime deadline) { monitor_->await_refusals(deadline); }
 
 void ControlConnection::report_mismatch(uint64_t call, Rank peer, const CallText& own, uint64_t hash_of_peer) {
   monitor_->report_mismatch(call, peer, own, hash_of_peer);

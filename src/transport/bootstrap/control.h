@@ -8,7 +8,7 @@
 // Thread-safety: all methods may be called from any thread, except close() and the destructor from a callback. Gathers
 // of one rank are serialised. Callbacks run on the monitor thread, one at a time, must not block and must not throw.
 //
-// Errors: allgather(), barrier(), begin_call(), enter_call() and throw_if_aborted() throw the communicator's abort (its
+// Errors: allgather(), barrier(), begin_call(), enter_call(), await_refusals() and throw_if_aborted() throw the communicator's abort (its
 // kind and text) once there is one, and Error(closed) after close(). The other methods throw nothing.
 #pragma once
 
@@ -91,6 +91,10 @@ class ControlConnection {
   void end_call(uint64_t call);
   // Local checks refused the call, before or after begin_call() and instead of enter_call(): nothing of it was sent.
   void refuse_call(uint64_t call, const std::string& text);
+  // Until all ranks have refused what this rank has refused: one that is in such a call could take this rank's next one
+  // for its counterpart, where calls have no numbers on their way. Past the deadline the communicator is aborted on all
+  // ranks with an Error(deadline) that lists who had not come. Throws as enter_call() does.
+  void await_refusals(SteadyTime deadline);
 
   // This rank's view of call `call` differs from that of `peer`, seen in the peer's record. Rank 0 asks the peer for
   // its own and aborts all ranks with one text that has both (see mismatch_text()). Does not wait.

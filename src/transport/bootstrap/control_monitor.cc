@@ -209,6 +209,7 @@ void ControlConnection::Monitor::handle_step(const ControlRecord& record) {
   Verdict verdict;
   if (record.type == ControlType::refused) {
     verdict = ledger_.on_remote_refused(record.rank, record.call, record.text);
+    changed_.notify_all();  // see await_refusals()
   } else if (record.call == 0) {
     verdict = ledger_.on_remote_outside(record.rank, {record.name, record.sequence, record.last_tried});
   } else {

@@ -31,6 +31,7 @@ class ControlConnection::Monitor {
   void enter_call(uint64_t call);
   void end_call(uint64_t call);
   void refuse_call(uint64_t call, const std::string& text);
+  void await_refusals(SteadyTime deadline);
   void report_mismatch(uint64_t call, Rank peer, const CallText& own, uint64_t hash_of_peer);
   void send_abort(ErrorKind kind, const std::string& text);
   std::optional<AbortNotice> aborted();

@@ -216,6 +216,50 @@ TEST(Control, CallRefusedByAllLeavesTheCommunicatorAlive) {
   }));
 }
 
+TEST(Control, WhoHasRefusedWaitsForAllOrForTheEndThatItsRefusalIs) {
+  for (const bool is_lone : {false, true}) {
+    std::atomic<bool> is_through{false};
+    const SteadyTime start = steady_now();
+    const auto failures = run_connected(3, [&](Member m) {
+      m.control.await_refusals(deadline_in(20s));  // of nothing
+      if (m.rank != 1) {
+        m.control.barrier("one has refused", deadline_in(20s));
+        if (is_lone) m.control.begin_call(1, said("gemm"));
+        EXPECT_FALSE(is_through);
+      }
+      m.control.refuse_call(1, "k = 3");
+      if (m.rank == 1) m.control.barrier("one has refused", deadline_in(20s));
+      m.control.await_refusals(deadline_in(20s));
+      is_through = true;
+      m.control.barrier("end", deadline_in(20s));
+    });
+    for (const Failure& failure : failures) {
+      EXPECT_EQ(failure.has_failed, is_lone) << failure.text;
+      if (is_lone) expect_failure(failure, ErrorKind::refused, {"rank 1 refused call 1", "k = 3"});
+    }
+    EXPECT_EQ(is_through, !is_lone);
+    EXPECT_LT(steady_now() - start, 20s) << "they are woken";
+  }
+}
+
+TEST(Control, WhoHasRefusedAloneNamesThoseThatDoNotComeOnAllRanks) {
+  expect_given_time(150ms, [](std::chrono::milliseconds limit) {
+    const auto failures = run_connected(4, [&](Member m) {
+      m.control.barrier("start", deadline_in(20s));
+      if (m.rank <= 1) m.control.refuse_call(1, "k = 3");
+      if (m.rank == 1) m.control.await_refusals(deadline_in(limit));
+      m.seen.wait([&] { return !m.seen.aborts.empty(); });
+      m.control.throw_if_aborted();
+    });
+    for (const Failure& failure : failures) {
+      const bool is_all_said = failure.names("rank 1 refused call 1 and has waited") && failure.names("rank 2, 3") &&
+                               failure.names("raise TILEWIRE_DEADLINE_S");
+      if (failure.kind != ErrorKind::deadline || !is_all_said) return "one says: " + failure.text;
+    }
+    return std::string();
+  });
+}
+
 TEST(Control, RankInsideACallAndRankThatAgreesOnItAreBothTold) {
   const auto failures = run_connected(3, [](Member m) {
     m.control.begin_call(7, said("gemm of " + std::to_string(m.rank)));
