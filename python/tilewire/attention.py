@@ -100,13 +100,16 @@ def ring_attention(
         arguments.causal = switch("causal", causal)
         arguments.scale = None if scale is None else number("scale", scale)
         arguments.plan_json = plan_text(plan)
-        arguments.cu_seqlens, arguments.kv_cu_seqlens = _pair("cu_seqlens", cu_seqlens)
+        documents = _pair("cu_seqlens", cu_seqlens)
+        arguments.cu_seqlens, arguments.kv_cu_seqlens = documents
+        call.own = _own(*documents)
         _place(arguments, positions)
         choose_rows(arguments, rows)
         _choose_kv_rows(arguments, kv_rows)
         if told is None:  # else it waits for the other ranks
             lists = [None if one is None else tuple(one) for one in (rows, kv_rows)]
-            call.settle(_OP, (arguments.plan_json, arguments.causal, arguments.placement, *lists))
+            is_packed = call.own is not None
+            call.settle(_OP, (arguments.plan_json, arguments.causal, arguments.placement, is_packed, *lists))
         run = runner(comm, call)
     result: tuple[Any, Any] = run(partial(_core.ring_attention, comm._core))
     return result
@@ -142,6 +145,7 @@ class RingAttention(Handle[_core.RingAttentionShape]):
             return _with_mask(shape, batch, causal, positions, cu_seqlens)
 
         super().__init__(_OP, comm, shape, _core.RingAttention)
+        self._documents = _own(self._shape.cu_seqlens, self._shape.kv_cu_seqlens)
 
     def __call__(
         self, q: Any, k: Any, v: Any, *, scale: float | None = None, out: Any = None, stream: Any = None
@@ -153,6 +157,7 @@ class RingAttention(Handle[_core.RingAttentionShape]):
             operands = AttentionOperands(memory, q, k, v, out=out, out_dtype=self._shape.out_dtype)
             call = Call(_core.RingAttentionArguments(), operands)
             call.arguments.scale = None if scale is None else number("scale", scale)
+            call.own = self._documents
             call.settle(_OP, self._token)
             return runner(self._comm, call)
 
@@ -314,6 +319,11 @@ def _pair(name: str, values: Any) -> tuple[list[int], list[int]]:
     is_pair = isinstance(values, tuple) and len(values) == 2 and not any(is_single(one) for one in values)
     of_queries, of_keys = values if is_pair else (values, values)
     return counts(name, _plain(of_queries)), counts(name, _plain(of_keys))
+
+
+def _own(of_queries: list[int], of_keys: list[int]) -> Hashable:
+    """Documents, by which calls of one shape differ; None where there are none."""
+    return (tuple(of_queries), tuple(of_keys)) if of_queries or of_keys else None
 
 
 def _plain(values: Any) -> Any:

@@ -68,6 +68,7 @@ class Call(Generic[A, O]):
         self.early: Any = None  # what make_results gives, where that is asked before the call
         self.again: Again | None = None  # how the call looked before its arrays were
         self.key: Hashable = None  # of a call that is ready when this one has been made
+        self.own: Hashable = None  # what calls of that key may differ by, of which a GPU rank has room for some
         operands.fill(arguments)
 
     def settle(self, op: str, shared: Hashable, *sizes: int | None) -> None:

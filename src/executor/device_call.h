@@ -94,7 +94,7 @@ class DeviceBackEnd {
                                                session_.device_rank(D::names()), arguments);
       });
     } catch (const Error& error) {
-      session_.fail(error.kind(), "rank " + std::to_string(session_.rank().value) + ": " + error.what());
+      fail(error.kind(), error.what());
     }
   }
   void note_agreed(Call& call, const Prepared<DeviceBackEnd>& prepared) const {
@@ -119,7 +119,7 @@ class DeviceBackEnd {
     CallReport report = prepared.ready.report;
     session_.gpu()->with_context([&] {
       if constexpr (HasShape<Problem>) {
-        if (checked.own_problem) session_.kernel_faults().add_text(checked.hash, checked.text);
+        if (checked.own_problem) session_.kernel_faults().add_call_text(checked.hash, checked.text);
         report = D::launch(*prepared.ready.kernel, checked.hash, checked.problem(), checked.operands, stream);
       } else {
         D::launch(*prepared.ready.kernel, checked.hash, checked.operands, stream);
@@ -127,15 +127,26 @@ class DeviceBackEnd {
     });
     return report;
   }
+  // The others go on: what is wrong here alone ends the communicator.
   void read(const typename D::Kernel& kernel, const Operands& operands) const {
-    session_.wait_for_gpu();
-    session_.throw_if_given_up();
-    session_.gpu()->with_context([&] { D::read(kernel, operands); });
+    try {
+      session_.wait_for_gpu();
+      session_.throw_if_given_up();
+      session_.gpu()->with_context([&] { D::read(kernel, operands); });
+    } catch (const Error& error) {
+      fail(error.kind(), error.what());
+    } catch (const std::exception& error) {
+      fail(ErrorKind::internal, error.what());
+    }
   }
   // A kernel that gives up makes results NaN itself.
   void spoil(const Operands&) const {}
 
  private:
+  [[noreturn]] void fail(ErrorKind kind, const char* text) const {
+    session_.fail(kind, "rank " + std::to_string(session_.rank().value) + ": " + text);
+  }
+
   Session& session_;
 };
 
@@ -172,6 +183,7 @@ class DeviceCalls : public CallCycle<DeviceBackEnd<D>> {
       refuse_capture(Op::kName, prepared.problem.text());
     }
     CallReport report = this->back_end_.launch(checked, stream);
+    if (checked.own_problem) this->session_.kernel_faults().add_text(checked.hash, checked.text);
     captured_.insert(checked.prepared);
     report.plan_json = prepared.plan_json;
     report.predicted_s = prepared.plan.predicted_s;

@@ -22,6 +22,7 @@ namespace {
 struct ToyKernel {
   DeviceRank rank;
   int64_t size = 0;
+  Rank me{};
 };
 
 // Of all ranks together.
@@ -54,11 +55,11 @@ struct DeviceToy {
     return {{problem.text()}, {"plan " + plan.json, kPlanAdvice}, {"on GPUs"}};
   }
   static void check_operands(const toy::Operands&) {}
-  static std::shared_ptr<ToyKernel> make_kernel(const toy::Problem& problem, const Plan&, const PlanContext&,
+  static std::shared_ptr<ToyKernel> make_kernel(const toy::Problem& problem, const Plan&, const PlanContext& context,
                                                 const DeviceRank& rank, const toy::Arguments&) {
     if (problem.size == kNoKernel) throw Error(ErrorKind::resource, {.what = "the kernel does not load"});
     ++counts.kernels;
-    return std::make_shared<ToyKernel>(ToyKernel{rank, problem.size});
+    return std::make_shared<ToyKernel>(ToyKernel{rank, problem.size, context.me});
   }
   static CallReport report(const toy::Problem& problem, const Plan&, const PlanContext&) {
     CallReport report;
@@ -271,6 +272,38 @@ TEST_F(DeviceCall, CallsOfAShapeShareAKernelThatIsToldWhatIsTheirOwn) {
   EXPECT_EQ(counts.launches, 10);
 }
 
+std::vector<uint64_t> launched_hashes;  // of one rank
+struct HashedToy : ShapedToy {
+  static CallReport launch(const ToyKernel& kernel, uint64_t hash, const ShapedProblem& problem, const toy::Operands& o,
+                           void* stream) {
+    launched_hashes.push_back(hash);
+    return ShapedToy::launch(kernel, hash, problem, o, stream);
+  }
+  static void check_problem(const ShapedProblem&) {}
+};
+
+// A mismatch may be of any call that a graph has, or that is in flight.
+TEST_F(DeviceCall, WhatCallsAreIsKnownHoweverManyHadPartsOfTheirOwnSince) {
+  launched_hashes.clear();
+  expect_all_well(run_gpu_ranks(1, gpu_options(), [](Session& s) {
+    DeviceCalls<HashedToy> calls(s);
+    calls.run({.size = 4}, nullptr);
+    calls.run({.size = 104}, FakeGpu::captured_stream());
+    const int64_t more = 2 * KernelFaults::kMostCallTexts;
+    for (int64_t i = 0; i < more; ++i) calls.run({.size = 204 + 100 * i}, nullptr);
+    const auto text = [&](uint64_t hash) {
+      const auto own = s.kernel_faults().own_side({.kind = KernelFaultKind::mismatch, .expected = hash, .seen = 1});
+      return own ? own->text() : "";
+    };
+    EXPECT_NE(text(launched_hashes.at(0)).find("size 4,"), std::string::npos) << "of what the ranks agreed on";
+    EXPECT_NE(text(launched_hashes.at(1)).find("size 104,"), std::string::npos) << "of a graph";
+    EXPECT_NE(text(launched_hashes.back()).find("size " + std::to_string(204 + 100 * (more - 1))), std::string::npos);
+    const size_t oldest_in_flight = launched_hashes.size() - kMostCallsInFlight;
+    EXPECT_NE(text(launched_hashes.at(oldest_in_flight)), "");
+    EXPECT_EQ(text(launched_hashes.at(2)), "") << "they do not pile up";
+  }));
+}
+
 std::set<int64_t> live_kernels;  // their sizes; of one rank
 struct CountedKernel {
   CountedKernel(DeviceRank of, int64_t sized) : rank(std::move(of)), size(sized) { live_kernels.insert(size); }
@@ -343,6 +376,22 @@ TEST_F(DeviceCall, WhatACallsKernelHasFoundIsReadBehindItForTheNextCallOfTheRow)
     }
   }));
   EXPECT_EQ(counts.launches, 8);
+}
+
+struct UnreadableToy : RowDeviceToy {
+  static void read(const ToyKernel& kernel, const toy::Operands& operands) {
+    if (kernel.me == Rank{1}) throw Error(ErrorKind::resource, {.what = "cannot be read here"});
+    RowDeviceToy::read(kernel, operands);
+  }
+};
+
+TEST_F(DeviceCall, WhatOneRankCannotReadBehindACallEndsTheCommunicatorOnAll) {
+  const auto errors = run_gpu_ranks(2, gpu_options(), [](Session& s) {
+    DeviceCalls<UnreadableToy>(s).run({.size = 4}, nullptr);
+    s.await_verdict();
+    s.throw_if_dead();
+  });
+  for (const std::string& e : errors) EXPECT_NE(e.find("rank 1: cannot be read here"), std::string::npos) << e;
 }
 
 struct RemarkingToy : DeviceToy {

@@ -59,13 +59,35 @@ Error KernelFaults::error(const CallRemark& remark) const {
 
 void KernelFaults::add_text(uint64_t agreed_hash, CallTextRef text) {
   const std::lock_guard lock(mutex_);
-  if (texts_.size() >= kMostTexts) texts_.clear();
-  texts_.emplace(agreed_hash, std::move(text));
+  texts_.add(agreed_hash, std::move(text));
+}
+
+void KernelFaults::add_call_text(uint64_t agreed_hash, CallTextRef text) {
+  const std::lock_guard lock(mutex_);
+  call_texts_.add(agreed_hash, std::move(text));
+}
+
+void KernelFaults::Texts::add(uint64_t hash, CallTextRef text) {
+  const auto known = places_.find(hash);
+  if (known != places_.end()) return row_.splice(row_.end(), row_, known->second);
+  places_.emplace(hash, row_.emplace(row_.end(), hash, std::move(text)));
+  if (row_.size() <= most_) return;
+  places_.erase(row_.front().first);
+  row_.pop_front();
+}
+
+CallTextRef KernelFaults::Texts::find(uint64_t hash) const {
+  const auto known = places_.find(hash);
+  return known == places_.end() ? nullptr : known->second->second;
+}
+
+CallTextRef KernelFaults::known_text(uint64_t agreed_hash) const {
+  CallTextRef text = texts_.find(agreed_hash);
+  return text != nullptr ? text : call_texts_.find(agreed_hash);
 }
 
 CallText KernelFaults::text_of(uint64_t agreed_hash, const KernelNames& names) const {
-  const auto found = texts_.find(agreed_hash);
-  if (found != texts_.end()) return *found->second;
+  if (const CallTextRef known = known_text(agreed_hash)) return *known;
   CallText unknown = unknown_call_text(agreed_hash);
   unknown.advice = names.mismatch_advice;
   return unknown;
@@ -85,9 +107,9 @@ std::string KernelFaults::mismatch(const FaultRecord& record, const KernelNames&
 std::optional<CallText> KernelFaults::own_side(const FaultRecord& record) const {
   if (record.kind != KernelFaultKind::mismatch || record.expected == record.epoch) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  const auto own = texts_.find(record.expected);
-  if (own == texts_.end() || texts_.contains(record.seen)) return std::nullopt;
-  return *own->second;
+  const CallTextRef own = known_text(record.expected);
+  if (own == nullptr || known_text(record.seen) != nullptr) return std::nullopt;
+  return *own;
 }
 
 Error KernelFaults::error(const FaultRecord& record, const FlagLayout& flags) const {

@@ -6,12 +6,14 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/call_text.h"
@@ -38,9 +40,12 @@ class KernelFaults {
 
   // The number of the op in its records.
   int32_t add_op(const KernelNames& names);
-  // What calls of this hash are, for mismatches. So many are kept; then all are forgotten.
+  // What calls of this hash are, for mismatches: of what ranks have agreed on, and of calls that are captured, whose graphs
+  // may be replayed for ever. More than call_cycle.h has all operations keep.
   void add_text(uint64_t agreed_hash, CallTextRef text);
-  static constexpr size_t kMostTexts = 1024;
+  // The same of a call with parts of its own, such as documents, in front of each such call: more than can be in flight.
+  void add_call_text(uint64_t agreed_hash, CallTextRef text);
+  static constexpr size_t kMostTexts = 8192, kMostCallTexts = 256;
 
   // Of a role of an op, by their numbers; of static storage.
   const char* role_name(int32_t op, int32_t role) const;
@@ -54,6 +59,21 @@ class KernelFaults {
   Error error(const CallRemark& remark) const;
 
  private:
+  // The latest ones.
+  class Texts {
+   public:
+    explicit Texts(size_t most) : most_(most) {}
+    void add(uint64_t hash, CallTextRef text);
+    CallTextRef find(uint64_t hash) const;  // nullptr: it is not there
+
+   private:
+    using Row = std::list<std::pair<uint64_t, CallTextRef>>;
+    size_t most_;
+    Row row_;  // the oldest first
+    std::map<uint64_t, Row::iterator> places_;
+  };
+
+  CallTextRef known_text(uint64_t agreed_hash) const;
   CallText text_of(uint64_t agreed_hash, const KernelNames& names) const;
   std::string mismatch(const FaultRecord& record, const KernelNames& names) const;
 
@@ -61,7 +81,7 @@ class KernelFaults {
   double deadline_s_;
   mutable std::mutex mutex_;  // guards what follows
   std::vector<KernelNames> ops_;
-  std::map<uint64_t, CallTextRef> texts_;
+  Texts texts_{kMostTexts}, call_texts_{kMostCallTexts};
 };
 
 // Looks at a record, some hundred times a second, from construction to destruction and then once more, and tells what

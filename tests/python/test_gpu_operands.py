@@ -236,6 +236,37 @@ def test_the_call_behind_a_refusal_may_wait_and_so_does_not_run_on_the_callers_t
     assert ran() == (1, True), "a refusal in a capture is told to nobody"
 
 
+def test_attention_with_documents_that_no_call_had_lately_may_wait_for_room(
+    torch: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    was_early: list[bool] = []
+
+    def run(core: Any, arguments: Any, make_results: Any, stream: int, early: Any = None) -> Any:
+        was_early.append(early is not None)
+        return None if early is not None else make_results()
+
+    monkeypatch.setattr("tilewire._core.ring_attention", run)
+    core = refusing_core()
+    core.gpu = 0
+    comm = tw.Communicator(core)
+    q = tensor((1, 6, 2, 64))
+
+    def is_early(*documents: int) -> bool:
+        tw.ring_attention(q, q, q, rows=[6, 6], cu_seqlens=list(documents) or None, comm=comm)
+        return was_early[-1]
+
+    assert [is_early(), is_early()] == [False, True], "one document"
+    one, two, three = (0, 12), (0, 5, 12), (0, 6, 12)
+    assert [is_early(*one), is_early(*one), is_early()] == [False, True, True], (
+        "its tables are not those of one document"
+    )
+    assert [is_early(*two), is_early(*one), is_early(*three), is_early(*one)] == [False, True, False, True]
+    torch.cuda.is_captured = True
+    assert is_early(*two), "a capture takes no room"
+    torch.cuda.is_captured = False
+    assert [is_early(*three), is_early(*two)] == [False, True]
+
+
 def refusing_core() -> Any:
     names = ("rank", "world_size", "node", "local_rank", "nodes", "layout", "transport")
     return SimpleNamespace(gpu=-1, refuse_call=lambda *told: None, **dict.fromkeys(names, 0))

@@ -165,7 +165,7 @@ class GpuMemory:
     def settle(self, call: Call[Any, Any], key: Hashable, sizes: Sequence[int]) -> None:
         """A call that is ready gets its results here, on this thread, and waits for nobody later."""
         self._sizes = sizes
-        if self._rank.is_ready(key):
+        if self._rank.is_ready(key, call.own):
             with self._current():
                 call.early = call.make_results(*sizes)
         else:
@@ -179,6 +179,7 @@ class GpuMemory:
             self._rank.note_made()
             if call.key is not None:
                 self._rank.note_ready(call.key)
+        self._rank.note_own(call.own)
         if self._detours:
             self._finish_detours()
         self._keep_inputs()

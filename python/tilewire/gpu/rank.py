@@ -11,6 +11,8 @@ from tilewire.gpu.repeats import Again, Repeat, sign_all
 
 # The core keeps more: what is ready here is ready there.
 _MOST_READY = 64
+# Of what calls of one key have of their own. The core has room for more, but for what graphs hold.
+_MOST_OWN = 2
 # Calls in flight whose arrays are kept; then one waits for all of them.
 _MOST_HELD = 256
 
@@ -23,14 +25,17 @@ class GpuRank:
         self.gpu = core.gpu
         self.world_size = core.world_size
         self._ready: set[Hashable] = set()
+        self._owns: list[Hashable] = []  # the latest last
         self._repeats: dict[Hashable, Repeat] = {}
         self._held: list[Any] = []
         self._captured: list[Any] = []
         self._has_refused = False  # the last call: the next one waits until the others have refused it too
 
-    def is_ready(self, key: Hashable) -> bool:
-        """Whether such a call was made before: then it waits for nobody."""
-        return key in self._ready and not self._must_wait()
+    def is_ready(self, key: Hashable, own: Hashable = None) -> bool:
+        """Whether such a call was made before, and lately with what it has of its own: then it waits for nobody."""
+        if key not in self._ready or self._must_wait():
+            return False
+        return own is None or own in self._owns or is_capturing()
 
     def note_refused(self) -> None:
         self._has_refused = True
@@ -42,6 +47,11 @@ class GpuRank:
     def _must_wait(self) -> bool:
         # What is captured in a graph waits for nobody.
         return self._has_refused and not is_capturing()
+
+    def note_own(self, own: Hashable) -> None:
+        """Of a call that was just made: then it has room."""
+        if own is not None:
+            self._owns = [one for one in self._owns if one != own][1 - _MOST_OWN :] + [own]
 
     def note_ready(self, key: Hashable) -> None:
         if key in self._ready:
