@@ -18,7 +18,7 @@ TESTS = [f"{name}_gpu_test" for name in ("pipeline", "wait", "gemm", "gated_gemm
 TESTS += [
     "gemm_rs_gpu_test",
     "uncalled_gpu_test",
-    *(f"gpu_ranks_test {part}" for part in ("ag_gemm", "gemm_rs", "all ops")),
+    *(f"gpu_ranks_test {part}" for part in ("ag_gemm", "gemm_rs", "link", "all ops")),
 ]
 TESTS += [f"python_gpu {part}" for part in ("test", "virtual")]
 TESTS += [f"python_gpu {op}" for op in LAUNCHED_ALONE]

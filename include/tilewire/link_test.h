@@ -27,7 +27,8 @@ struct LinkReport {
 // Collective: called by every rank of a job, as Communicator::init() is and with the same options; each rank counts as a
 // node, wherever it runs. Throws as Communicator::init() does, Error(invalid_argument) for a wrong LinkTest, a job of one
 // rank or a file that cannot be written, before anything is measured; Error(mismatch) on all ranks where they measure
-// differently, and Error(peer_lost, aborted, deadline) when a rank or a path fails. CPU ranks alone.
+// differently, and Error(peer_lost, aborted, deadline) when a rank or a path fails. Of GPU ranks (Options::device) it is the
+// memory of GPUs: kernels send, and read what arrives.
 LinkReport run_link_test(Options options, const LinkTest& test, const std::atomic<bool>* is_cancelled = nullptr);
 
 }  // namespace tilewire

@@ -78,6 +78,15 @@ Options with_launcher(Options options, bool has_store) {
   return options;
 }
 
+SessionSetup session_setup(Options options, const std::atomic<bool>* is_cancelled) {
+  SessionSetup setup{.options = std::move(options), .threads = {}, .is_cancelled = is_cancelled};
+#if defined(TILEWIRE_HAS_CUDA)
+  setup.roll_call = hold_roll_call;
+  setup.gpu_clock = make_global_clock;
+#endif
+  return setup;
+}
+
 WorkEvent to_work_event(const TraceEvent& e) {
   return {.rank = e.rank,
           .role = e.role,
@@ -110,12 +119,7 @@ bool has_gpu_ranks() {
 
 Communicator Communicator::init(Options options, const StoreFunctions* store, const std::atomic<bool>* is_cancelled) {
   set_log_level(parse_log_level(options.log_level));
-  SessionSetup setup{
-      .options = with_launcher(std::move(options), store != nullptr), .threads = {}, .is_cancelled = is_cancelled};
-#ifdef TILEWIRE_HAS_CUDA
-  setup.roll_call = hold_roll_call;
-  setup.gpu_clock = make_global_clock;
-#endif
+  SessionSetup setup = session_setup(with_launcher(std::move(options), store != nullptr), is_cancelled);
   std::unique_ptr<LauncherStore> launcher_store;
   if (store != nullptr) {
     launcher_store = std::make_unique<LauncherStore>(*store);

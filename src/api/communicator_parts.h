@@ -3,6 +3,7 @@
 
 #include <tilewire/communicator.h>
 
+#include <atomic>
 #include <exception>
 #include <memory>
 
@@ -58,6 +59,9 @@ class Communicator::Parts {
 // Fills in what the options leave open. A job of one rank needs no launcher and meets itself on a free port.
 // Throws Error(invalid_argument) where something is lacking.
 Options with_launcher(Options options, bool has_store);
+
+// With what a session of GPU ranks needs, where there are some. `options` are those of with_launcher().
+SessionSetup session_setup(Options options, const std::atomic<bool>* is_cancelled);
 
 WorkEvent to_work_event(const TraceEvent& event);
 

@@ -41,8 +41,7 @@ std::string write_report(const std::string& file, const std::string& json) {
 
 LinkReport run_link_test(Options options, const LinkTest& test, const std::atomic<bool>* is_cancelled) {
   set_log_level(parse_log_level(options.log_level));
-  const SessionSetup setup{
-      .options = with_launcher(std::move(options), false), .threads = {}, .is_cancelled = is_cancelled};
+  const SessionSetup setup = session_setup(with_launcher(std::move(options), false), is_cancelled);
   const auto rank = static_cast<int32_t>(setup.options.rank);
   set_log_rank(Rank{rank});
   const LinkTestSettings settings{.seconds = test.seconds, .messages = test.messages};
@@ -55,7 +54,11 @@ LinkReport run_link_test(Options options, const LinkTest& test, const std::atomi
     Communicator::refuse_init(setup.options, error, nullptr, is_cancelled);
     throw;
   }
+#if defined(TILEWIRE_HAS_CUDA)
+  LinkTestResult result = run_link_test(setup, settings, run_link_kernel);
+#else
   LinkTestResult result = run_link_test(setup, settings);
+#endif
   std::string unwritten = write_report(file, result.json);
   return {
       .rank = rank, .json = std::move(result.json), .wrong_messages = result.wrong, .unwritten = std::move(unwritten)};

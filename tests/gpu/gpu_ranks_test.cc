@@ -105,7 +105,8 @@ void run_scenario(const Scenario& scenario, int32_t gpus, std::vector<std::strin
   std::fflush(stdout);
   const auto begin = Clock::now();
   std::vector<std::string> words{"/proc/self/exe", "rank", scenario.name};
-  for (size_t life = 0; life < scenario.lives.size(); ++life) words.push_back(free_port());
+  const size_t lives = scenario.body ? 1 : scenario.lives.size();
+  for (size_t life = 0; life < lives; ++life) words.push_back(free_port());
   for (const std::string& v : variables_of(scenario, gpus)) variables.push_back(v);
   std::optional<WireProcess> wire;
   if (scenario.has_wire()) {

@@ -133,6 +133,13 @@ std::vector<Scenario> scenarios() {
   all.push_back({.name = "attention, nodes 2x2, packed", .lives = {test_packed_calls}, .nodes = {2, 2}});
   add_scenarios<MoeDispatchRankOp>("moe_dispatch", all);
   all.push_back({.name = "moe_dispatch, nodes 2x2, remarks", .lives = {test_dispatch_remarks}, .nodes = {2, 2}});
+  for (const char* network : {"rc", "srd"}) {
+    const std::string name = std::string("link, nodes 1+1, ") + network;
+    all.push_back({.name = name, .nodes = {1, 1}, .body = test_links, .personality = network});
+    all.push_back({.name = name + ", torn", .nodes = {1, 1}, .body = test_torn_links, .personality = network});
+  }
+  all.push_back({.name = "link, nodes 1+1+1", .nodes = {1, 1, 1}, .body = test_links});
+  all.push_back({.name = "link, nodes 1+1, lost", .nodes = {1, 1}, .body = test_lost_links});
   all.push_back({.name = "all ops, 4", .lives = {mix_calls}, .nodes = {4}});
   all.push_back({.name = "all ops, nodes 2x2", .lives = {mix_calls}, .nodes = {2, 2}});
   return all;
@@ -163,11 +170,16 @@ int hold_sms() {
 int run_rank(const Scenario& scenario, const std::vector<std::string>& ports) {
   alarm(rank_limit_s());
   choose_gpu(Options::from_environment());
-  std::vector<size_t> used_mib;
-  for (size_t life = 0; life < scenario.lives.size(); ++life) {
+  const auto options_of = [&](size_t life) {
     Options options = Options::from_environment();
     if (!ports.empty()) options.rendezvous = "127.0.0.1:" + ports.at(life);
-    options.deadline_s = life + 1 == scenario.lives.size() ? scenario.last_deadline_s : 20;
+    options.deadline_s = life + 1 >= scenario.lives.size() ? scenario.last_deadline_s : 20;
+    return options;
+  };
+  if (scenario.body) scenario.body(options_of(0));
+  std::vector<size_t> used_mib;
+  for (size_t life = 0; life < scenario.lives.size(); ++life) {
+    const Options options = options_of(life);
     if (scenario.refusal != nullptr && life == 0) {
       expect_refusal(options, scenario.refusal);
       if (scenario.is_crowded) await_free_sms();

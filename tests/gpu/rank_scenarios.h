@@ -9,15 +9,17 @@
 
 namespace tilewire {
 
+struct Options;
 class Joined;  // rank_program.h
 
 unsigned rank_limit_s();  // of a rank's whole life, in which it may have many calls to make
 
 struct Scenario {
-  std::string name;                                 // its operation first
-  std::vector<std::function<void(Joined&)>> lives;  // a communicator each, one after the other
-  std::vector<int32_t> nodes = {2};                 // ranks of each
-  double last_deadline_s = 20;                      // of the last life
+  std::string name;                                   // its operation first
+  std::vector<std::function<void(Joined&)>> lives{};  // a communicator each, one after the other
+  std::vector<int32_t> nodes = {2};                   // ranks of each
+  std::function<void(const Options&)> body{};         // in place of lives
+  double last_deadline_s = 20;                        // of the last life
   bool kills_last_rank = false;
   bool kills_wire = false;
   const char* refusal = nullptr;  // of the first life's creation

@@ -34,4 +34,9 @@ void test_dispatch_remarks(Joined& joined);
 // Packed sequences of one shape, each with documents of its own: many in flight, and in graphs.
 void test_packed_calls(Joined& joined);
 
+// The link test; one whose messages are torn, and one that loses them.
+void test_links(const Options& options);
+void test_torn_links(const Options& options);
+void test_lost_links(const Options& options);
+
 }  // namespace tilewire

@@ -19,9 +19,13 @@
 #include <vector>
 
 #include "memory/forked_child.h"
+#include "testing/sanitized.h"
 #include "transport/bootstrap/held_port.h"
 
 namespace tilewire {
+
+// A rank of a program with sanitizers takes most of a minute to begin in the guest of tests/rdma.
+inline constexpr int kLinkRankSeconds = kIsSanitized ? 400 : 60;
 
 inline std::string content_of(const std::string& file) {
   std::ifstream in(file);
@@ -35,6 +39,7 @@ class LinkRank {
  public:
   LinkRank(const Variables& variables, std::vector<std::string> arguments)
       : out_(new_file()), errors_(new_file()), child_([&] {
+          alarm(kLinkRankSeconds);
           for (const auto& [variable, value] : variables) setenv(variable.c_str(), value.c_str(), 1);
           if (freopen(out_.c_str(), "w", stdout) == nullptr || freopen(errors_.c_str(), "w", stderr) == nullptr)
             return 90;
@@ -58,7 +63,7 @@ class LinkRank {
   std::string said() const { return content_of(errors_); }
   // Until it has said that: whether it has before it was given a long time. It may have ended.
   bool comes_to(const std::string& text) const {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(40);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(kLinkRankSeconds * 2 / 3);
     while (said().find(text) == std::string::npos) {
       if (std::chrono::steady_clock::now() > end) return false;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -84,7 +89,8 @@ class LinkJob {
     variables_["TILEWIRE_RENDEZVOUS"] = fmt::format("127.0.0.1:{}", port_.number());
     variables_["TILEWIRE_SECRET"] = "no secret from anybody";
     variables_["TILEWIRE_LOG_LEVEL"] = "info";
-    variables_["TILEWIRE_DEADLINE_S"] = variables_["TILEWIRE_CONNECT_DEADLINE_S"] = "40";
+    variables_["TILEWIRE_DEADLINE_S"] = variables_["TILEWIRE_CONNECT_DEADLINE_S"] =
+        std::to_string(kLinkRankSeconds * 2 / 3);
   }
   void set(const std::string& name, const std::string& value) { variables_[name] = value; }
   LinkRank start(int32_t rank, std::vector<std::string> arguments, Variables own = {}) const {

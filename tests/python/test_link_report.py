@@ -33,7 +33,12 @@ def link(**changes: Any) -> dict[str, Any]:
 
 
 def report(*links: dict[str, Any]) -> dict[str, Any]:
-    return {"transport": "rc", "ranks": [{"host": "a (process 1)"}, {"host": "b (process 2)"}], "links": list(links)}
+    return {
+        "transport": "rc",
+        "memory": "host",
+        "ranks": [{"host": "a (process 1)"}, {"host": "b (process 2)"}],
+        "links": list(links),
+    }
 
 
 def test_a_network_that_is_well_is_said_to_be_with_how_much_was_checked() -> None:

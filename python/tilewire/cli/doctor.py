@@ -92,7 +92,8 @@ def test_network(settings: dict[str, str], seconds: float, messages: int, report
 def links_table(content: dict[str, Any]) -> Table:
     from tilewire import link_report
 
-    table = Table(title=f"{content['transport']}: {', '.join(rank['host'] for rank in content['ranks'])}")
+    hosts = ", ".join(rank["host"] for rank in content["ranks"])
+    table = Table(title=f"{content['transport']}, {content['memory']} memory: {hosts}")
     for name in ("from", "to", "NICs", "latency us (p99)", "Gbit/s, 64 KiB", "1 MiB", "of line", "checked", ""):
         table.add_column(name, overflow="fold")
     for link in link_report.links_of(content):

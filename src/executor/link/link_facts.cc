@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/option_table.h"
+#include "memory/nic_access.h"
 #include "transport/bootstrap/byte_codec.h"
 
 namespace tilewire {
@@ -57,10 +58,15 @@ ordered_json nics_of(const Session& session) {
 }
 
 ordered_json facts_of_rank(Session& session, const Options& given) {
-  return {{"host", session.control().hosts()[static_cast<size_t>(session.rank().value)].to_text()},
-          {"kernel", kernel_text()},
-          {"options", changed_options(given)},
-          {"nics", nics_of(session)}};
+  ordered_json facts{{"host", session.control().hosts()[static_cast<size_t>(session.rank().value)].to_text()},
+                     {"kernel", kernel_text()},
+                     {"options", changed_options(given)},
+                     {"nics", nics_of(session)}};
+  const auto access = session.arena().nic_access();
+  if (session.gpu() != nullptr && access) {
+    facts["gpu"] = {{"pci", session.gpu()->pci_address()}, {"needs_flush", access->needs_flush()}};
+  }
+  return facts;
 }
 
 }  // namespace tilewire

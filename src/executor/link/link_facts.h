@@ -1,5 +1,5 @@
-// What a report of the link test says of the ranks beside what was measured: host, kernel, options, NICs with their drivers,
-// firmware, addresses and limits.
+// What a report of the link test says of the ranks beside what was measured: host, kernel, options, GPU, NICs with their
+// drivers, firmware, addresses and limits.
 #pragma once
 
 #include <nlohmann/json.hpp>

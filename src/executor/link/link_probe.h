@@ -1,15 +1,14 @@
 // What the way from one rank to another is like, measured as calls use it: commands through a ring and the proxy, chunks
-// over the network, words that the receiver waits for.
+// over the network, words that the receiver waits for. Between GPU ranks kernels do all that, and read what arrives.
 //
-// Every measure is collective among the ranks of the session; those that it is not about go along with its epochs. Host
-// memory alone.
+// Every measure is collective among the ranks of the session; those that it is not about go along with its epochs.
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <memory>
 
+#include "executor/link/link_side.h"
 #include "executor/session.h"
-#include "memory/wait.h"
 
 namespace tilewire {
 
@@ -29,8 +28,8 @@ class LinkProbe {
   static constexpr int32_t kChunks = 256;
   static constexpr int64_t kMostBytes = int64_t{16} << 20;  // of an epoch
 
-  // Throws Error(invalid_argument) for a session of GPU ranks.
-  explicit LinkProbe(Session& session);
+  // Throws Error(unavailable) for a session of GPU ranks without a kernel.
+  explicit LinkProbe(Session& session, const LinkKernel& kernel = {});
 
   LinkLatency latency(Rank from, Rank to, int rounds);
   // Gbit/s of chunks of that size, over about `seconds`.
@@ -40,30 +39,12 @@ class LinkProbe {
   LinkChecks ordering(Rank from, Rank to, uint64_t messages, int64_t bytes);
 
  private:
-  struct Batch {
-    int32_t chunks = 0;
-    int64_t chunk_bytes = 0;
-    uint64_t seed = 0;  // of contents; 0: they do not matter
-  };
-
-  Rank me() const { return session_.rank(); }
-  void meet(Epoch& epoch);
-  Epoch begin();
-  void end(Epoch e);
-  void post(Ring ring, const Command& command);
-  template <class Ready>
-  void wait(Ready&& ready, const char* what, Rank peer);
-  void wait_word(Rank source, Chunk chunk, Epoch e);
-  void wait_sent(Epoch e);
-  void signal(Rank to, Chunk chunk);
-  void send(Rank to, Epoch e, const Batch& batch);
-  uint64_t receive(Rank from, Epoch e, const Batch& batch);
-  double time_epochs(Rank from, Rank to, const Batch& batch, uint64_t epochs);
+  LinkOutcome run(const LinkSeries& series);
   // What `mine` is on that rank, on all ranks.
   uint64_t told_by(Rank rank, uint64_t mine);
 
   Session& session_;
-  HostWaiter waiter_;
+  std::unique_ptr<LinkSide> side_;
 };
 
 }  // namespace tilewire

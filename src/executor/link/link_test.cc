@@ -47,12 +47,13 @@ ordered_json names_of(const ordered_json& nics) {
 
 class PairMeasures {
  public:
-  PairMeasures(const LinkTestSettings& settings, LinkTestResult& result) : settings_(settings), result_(result) {}
+  PairMeasures(const LinkTestSettings& settings, const LinkKernel& kernel, LinkTestResult& result)
+      : settings_(settings), kernel_(kernel), result_(result) {}
 
   // Of every ordered pair of ranks.
   void measure(Session& session, bool checks) {
     const std::vector<ordered_json> nics = gather_json(session, "nics", nics_of(session));
-    LinkProbe probe(session);
+    LinkProbe probe(session, kernel_);
     for (int32_t a = 0; a < session.topology().ranks; ++a) {
       for (int32_t b = 0; b < session.topology().ranks; ++b) {
         if (a == b) continue;
@@ -86,6 +87,7 @@ class PairMeasures {
   }
 
   const LinkTestSettings& settings_;
+  const LinkKernel& kernel_;
   LinkTestResult& result_;
   ordered_json links_ = ordered_json::array();
 };
@@ -131,20 +133,21 @@ void LinkTestSettings::validate(const Options& options) const {
   }
 }
 
-LinkTestResult run_link_test(const SessionSetup& setup, const LinkTestSettings& settings) {
+LinkTestResult run_link_test(const SessionSetup& setup, const LinkTestSettings& settings, const LinkKernel& kernel) {
   settings.validate(setup.options);
   SessionSetup own = setup;
   own.options = options_of_test(setup.options);
   LinkTestResult result;
-  PairMeasures measures(settings, result);
+  PairMeasures measures(settings, kernel, result);
   const ordered_json wishes{{"seconds", settings.seconds}, {"messages", settings.messages}};
-  ordered_json report{{"tilewire", TILEWIRE_VERSION}, {"memory", "host"}, {"message_bytes", kMessageBytes}};
+  ordered_json report{{"tilewire", TILEWIRE_VERSION}, {"message_bytes", kMessageBytes}};
   report.update(wishes);
   {
     const std::unique_ptr<Session> session = Session::create(own);
     check_same_settings(*session, wishes);
     const std::string now = fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
     report["begun"] = gather_json(*session, "begun", now)[0];
+    report["memory"] = session->gpu() != nullptr ? "GPU" : "host";
     report["transport"] = session->transport_name();
     report["arrivals"] = session->proxy()->arrival().reason;
     report["ranks"] = gather_json(*session, "ranks", facts_of_rank(*session, setup.options));

@@ -1,0 +1,207 @@
+#include "device/comm/call_setup.cuh"
+#include "device/comm/relay_warp.cuh"
+#include "device/cuda_check.cuh"
+#include "device/link/link_series.h"
+
+namespace tilewire {
+namespace {
+
+constexpr int32_t kThreads = 256;
+constexpr int32_t kCtas = 2;          // one that sends or reads, one that relays
+constexpr int32_t kFilledAtOnce = 8;  // chunks
+
+struct LinkFindings {
+  uint64_t ns = 0;
+  uint64_t wrong = 0;
+};
+
+struct LinkParameters {
+  CallFrame frame;
+  CallView call;
+  LinkSeries series;
+  LinkFindings* findings = nullptr;
+  uint64_t* trip_ns = nullptr;  // [epochs]; null: nobody asks
+};
+
+// The part of one rank, by all threads of a CTA: the first one waits and posts, all make or read contents.
+class LinkPart {
+ public:
+  TILEWIRE_DEVICE LinkPart(const LinkParameters& p, int32_t role)
+      : p_(p), role_(role), first_(p.call.state->epoch + 1) {}
+
+  TILEWIRE_DEVICE void run() {
+    const uint64_t begin_ns = ptx::global_timer_ns();
+    __syncthreads();  // all have read the epoch
+    for (uint64_t i = 0; i < p_.series.epochs; ++i) {
+      const CallSpace space(p_.frame, p_.call);
+      if (!run_epoch(space)) return;
+      if (i + 1 == p_.series.epochs && !end_series(space, begin_ns)) return;
+      if (is_first()) p_.call.state->epoch = space.epoch();
+      __syncthreads();
+    }
+  }
+
+ private:
+  TILEWIRE_DEVICE static bool is_first() { return threadIdx.x == 0; }
+  // Whether the first thread has all that it waited for; what it acquired all may read.
+  TILEWIRE_DEVICE static bool all_go_on(const Waiter& waiter) { return __syncthreads_or(waiter.has_given_up()) == 0; }
+  TILEWIRE_DEVICE static void wait_word(const CallSpace& space, Waiter& waiter, uint32_t word, Epoch least) {
+    waiter.wait(space.word(space.frame().me, word), word, least);
+  }
+  TILEWIRE_DEVICE uint64_t* chunk(const CallSpace& space, int32_t c) const {
+    return reinterpret_cast<uint64_t*>(space.half(space.frame().me) + c * p_.series.chunk_bytes);
+  }
+  TILEWIRE_DEVICE int64_t words_of_chunk() const { return p_.series.chunk_bytes / int64_t{sizeof(uint64_t)}; }
+
+  TILEWIRE_DEVICE bool run_epoch(const CallSpace& space) {
+    Waiter waiter(space.view().limits, role_, space.epoch());
+    CommandPoster ring(space, Ring::send);
+    const Rank me = space.frame().me;
+    const bool has_chunks = p_.series.chunks > 0;
+    if (me == p_.series.from && !(has_chunks ? send(space, waiter, ring) : make_trip(space, waiter, ring)))
+      return false;
+    if (me == p_.series.to) {
+      if (!receive(space, waiter)) return false;
+      if (is_first()) ring.post(waiter, link_signal(space.frame(), p_.series.from));
+    }
+    if (is_first()) end_rings(space, waiter, ring);
+    return all_go_on(waiter);
+  }
+
+  // There are two halves, so a sender may be two epochs ahead of what was looked at.
+  TILEWIRE_DEVICE bool send(const CallSpace& space, Waiter& waiter, CommandPoster& ring) {
+    const Epoch e = space.epoch();
+    if (is_first() && e >= first_ + 2) wait_word(space, waiter, link_word(space.frame(), p_.series.to, 0), e - 2);
+    if (is_first() && e > 2) wait_word(space, waiter, FlagLayout::sent(), e - 2);
+    if (!all_go_on(waiter)) return false;
+    for (int32_t c = 0; c < p_.series.chunks; c += kFilledAtOnce) {
+      const int32_t end = c + kFilledAtOnce < p_.series.chunks ? c + kFilledAtOnce : p_.series.chunks;
+      if (p_.series.seed != 0) fill(space, c, end);
+      __syncthreads();
+      for (int32_t i = c; is_first() && i < end; ++i) ring.post(waiter, link_write(space.frame(), p_.series, i));
+    }
+    return all_go_on(waiter);
+  }
+  TILEWIRE_DEVICE void fill(const CallSpace& space, int32_t begin, int32_t end) const {
+    for (int32_t c = begin; c < end; ++c) {
+      for (int64_t i = threadIdx.x; i < words_of_chunk(); i += kThreads) {
+        chunk(space, c)[i] = link_content(p_.series.seed, space.epoch(), c, i);
+      }
+    }
+  }
+
+  // Each chunk is looked at as soon as its word is there.
+  TILEWIRE_DEVICE bool receive(const CallSpace& space, Waiter& waiter) {
+    const int32_t words = p_.series.chunks > 0 ? p_.series.chunks : 1;
+    for (int32_t c = 0; c < words; ++c) {
+      if (is_first()) wait_word(space, waiter, link_word(space.frame(), p_.series.from, c), space.epoch());
+      if (!all_go_on(waiter)) return false;
+      if (p_.series.seed == 0) continue;
+      bool is_whole = true;
+      for (int64_t i = threadIdx.x; i < words_of_chunk(); i += kThreads) {
+        is_whole = is_whole && chunk(space, c)[i] == link_content(p_.series.seed, space.epoch(), c, i);
+      }
+      if (__syncthreads_or(!is_whole) != 0 && is_first()) ++p_.findings->wrong;
+    }
+    return true;
+  }
+
+  TILEWIRE_DEVICE bool make_trip(const CallSpace& space, Waiter& waiter, CommandPoster& ring) {
+    if (is_first()) {
+      const uint64_t begin_ns = ptx::global_timer_ns();
+      ring.post(waiter, link_signal(space.frame(), p_.series.to));
+      wait_word(space, waiter, link_word(space.frame(), p_.series.to, 0), space.epoch());
+      p_.trip_ns[space.epoch() - first_] = ptx::global_timer_ns() - begin_ns;
+    }
+    return all_go_on(waiter);
+  }
+
+  TILEWIRE_DEVICE static void end_rings(const CallSpace& space, Waiter& waiter, CommandPoster& send_ring) {
+    const Command end{.kind = CommandKind::call_end};
+    for (int32_t r = 0; r < kRings; ++r) {
+      if (Ring{r} == Ring::send) {
+        send_ring.post(waiter, end);
+      } else {
+        CommandPoster(space, Ring{r}).post(waiter, end);
+      }
+    }
+  }
+
+  TILEWIRE_DEVICE bool end_series(const CallSpace& space, uint64_t begin_ns) {
+    Waiter waiter(space.view().limits, role_, space.epoch());
+    const bool is_sender = space.frame().me == p_.series.from;
+    if (is_first() && is_sender) {
+      wait_word(space, waiter, link_word(space.frame(), p_.series.to, 0), space.epoch());
+      p_.findings->ns = ptx::global_timer_ns() - begin_ns;
+    }
+    if (is_first()) wait_word(space, waiter, FlagLayout::sent(), space.epoch());
+    return all_go_on(waiter);
+  }
+
+  const LinkParameters& p_;
+  int32_t role_;
+  Epoch first_;
+};
+
+// Arrivals of one epoch after the other, until the last one has ended.
+TILEWIRE_DEVICE void relay_series(const LinkParameters& p, Epoch last) {
+  for (;;) {
+    const CallSpace space(p.frame, p.call);
+    run_relay(space);
+    if (ptx::load_acquire_sys(&p.call.state->epoch) >= last || space.is_aborted()) return;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, 1) link_kernel(const __grid_constant__ LinkParameters p, Epoch last) {
+  if (blockIdx.x == 1) {
+    if (threadIdx.x < 32) relay_series(p, last);
+    return;
+  }
+  const Rank me = p.frame.me;
+  LinkPart(p, me == p.series.from ? 0 : me == p.series.to ? 1 : 2).run();
+}
+
+class Stream {
+ public:
+  Stream() { check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream"); }
+  ~Stream() { cudaStreamDestroy(stream_); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+template <class T>
+void copy_to_host(T* to, const T* from, size_t count) {
+  check_cuda(cudaMemcpy(to, from, count * sizeof(T), cudaMemcpyDeviceToHost), "copying what a link test has found");
+}
+
+}  // namespace
+
+LinkOutcome run_link_kernel(const DeviceRank& rank, const CallFrame& frame, const LinkSeries& series) {
+  LinkParameters p{.frame = frame, .call = {}, .series = series};
+  LinkOutcome outcome;
+  if (series.chunks == 0 && frame.me == series.from) outcome.trip_ns.resize(series.epochs);
+  DeviceTables tables;
+  place_call(tables, rank, kCtas, p.frame, p.call);
+  tables.place_zeroed(p.findings, 1);
+  tables.place_zeroed(p.trip_ns, outcome.trip_ns.size());
+  tables.upload();
+  name_call(p.call, 0, rank);
+  DeviceRankState state;
+  copy_to_host(&state, rank.state, 1);
+  const Stream stream;
+  link_kernel<<<kCtas, kThreads, 0, stream.get()>>>(p, state.epoch + series.epochs);
+  check_cuda(cudaGetLastError(), "launching the link test");
+  check_cuda(cudaStreamSynchronize(stream.get()), "running the link test");  // its waits have deadlines
+  LinkFindings findings;
+  copy_to_host(&findings, p.findings, 1);
+  copy_to_host(outcome.trip_ns.data(), p.trip_ns, outcome.trip_ns.size());
+  outcome.ns = findings.ns;
+  outcome.wrong = findings.wrong;
+  return outcome;
+}
+
+}  // namespace tilewire
