@@ -321,9 +321,9 @@ def _pair(name: str, values: Any) -> tuple[list[int], list[int]]:
     return counts(name, _plain(of_queries)), counts(name, _plain(of_keys))
 
 
-def _own(of_queries: list[int], of_keys: list[int]) -> Hashable:
+def _own(of_queries: Sequence[int], of_keys: Sequence[int] | None) -> Hashable:
     """Documents, by which calls of one shape differ; None where there are none."""
-    return (tuple(of_queries), tuple(of_keys)) if of_queries or of_keys else None
+    return (tuple(of_queries), tuple(of_keys or ())) if of_queries or of_keys else None
 
 
 def _plain(values: Any) -> Any:

@@ -41,6 +41,7 @@
 #include "executor/call.h"
 #include "executor/count_exchange.h"
 #include "executor/op_description.h"
+#include "executor/prepared_calls.h"
 #include "executor/session.h"
 #include "planning/plan_parts.h"
 
@@ -85,18 +86,6 @@ const char* exchanged_of(const typename Op::Arguments& arguments) {
     return nullptr;
   }
 }
-
-// What was made ready once for all calls of a problem and a plan.
-template <class B>
-struct Prepared {
-  typename B::Op::Problem problem;
-  std::string variant, given_plan;
-  typename B::Plan plan;
-  std::string plan_json;  // of the plan
-  CallTextRef agreed;     // what a mismatch quotes of each rank: all of it has to be equal
-  uint64_t agreed_hash = 0;
-  typename B::Ready ready;
-};
 
 // Of a problem that says more than plans depend on: shape() is what they do. All calls of a shape have one plan, and what
 // else there is has to be equal on all ranks in each call.
@@ -160,13 +149,15 @@ class CallCycle {
     return prepared->plan;
   }
 
-  // So many names of what is ready (a plan that was chosen has two), of so many bytes, and agreed texts are kept: then all
-  // are forgotten. All ranks agree on the same texts in the same order, so they forget in the same call. What is ready
-  // each rank forgets by itself.
-  static constexpr size_t kMostPrepared = 256, kMostAgreed = 1024;
-  static constexpr int64_t kMostPreparedBytes = int64_t{64} << 20;
+  // So many agreed texts are kept: then all are forgotten. All ranks agree on the same texts in the same order, so they
+  // forget in the same call.
+  static constexpr size_t kMostAgreed = 1024;
+  // So many names of what is ready (a plan that was chosen has two) are kept, and about so many bytes: each rank forgets by
+  // itself what no call had for the longest time. What is in use may be larger.
+  static constexpr size_t kMostPrepared = 256;
+  static constexpr int64_t kMostPreparedBytes = B::kMostReadyBytes;
   size_t agreed_texts() const { return agreed_.size(); }
-  size_t prepared_names() const { return prepared_.size(); }
+  size_t prepared_names() const { return prepared_.names(); }
 
  protected:
   using Checked = CheckedCall<B>;
@@ -292,20 +283,22 @@ class CallCycle {
   std::shared_ptr<Prepared<B>> find(const Problem& problem, const std::string& variant, const std::string& plan_json) {
     if (last_ && last_->problem == problem && last_->variant == variant && last_->given_plan == plan_json) return last_;
     const std::string name = problem.text() + variant;
-    const auto found = prepared_.find(name + plan_json);
-    if (found != prepared_.end()) return last_ = found->second;
-    if (prepared_.size() >= kMostPrepared || prepared_bytes_ >= kMostPreparedBytes) {
-      back_end_.await_calls();
-      prepared_.clear();
-      prepared_bytes_ = 0;
-      last_.reset();
-    }
-    auto made = std::make_shared<Prepared<B>>(prepare(problem, variant, plan_json));
-    prepared_.emplace(name + plan_json, made);
+    if (auto found = prepared_.find(name + plan_json)) return last_ = std::move(found);
+    make_room();
+    last_ = std::make_shared<Prepared<B>>(prepare(problem, variant, plan_json));
     // A handle's calls give the plan that its making has chosen.
-    prepared_.emplace(name + made->plan_json, made);
-    if constexpr (requires { made->ready.bytes(); }) prepared_bytes_ += made->ready.bytes();
-    return last_ = made;
+    prepared_.add({name + plan_json, name + last_->plan_json}, last_);
+    return last_;
+  }
+
+  void make_room() {
+    const auto is_full = [this] {
+      return !prepared_.is_empty() && (prepared_.names() >= kMostPrepared || prepared_.bytes() >= kMostPreparedBytes);
+    };
+    if (!is_full()) return;
+    back_end_.await_calls();
+    last_.reset();
+    while (is_full()) prepared_.drop_oldest();
   }
 
   Prepared<B> prepare(const Problem& problem, const std::string& variant, const std::string& plan_json) {
@@ -342,8 +335,7 @@ class CallCycle {
     agreed_.insert(prepared.agreed_hash);
   }
 
-  std::map<std::string, std::shared_ptr<Prepared<B>>> prepared_;  // by problem, variant and plan, given and chosen
-  int64_t prepared_bytes_ = 0;
+  PreparedCalls<B> prepared_;          // by problem, variant and plan, given and chosen
   std::shared_ptr<Prepared<B>> last_;  // of the call before
   std::set<uint64_t> agreed_;          // hashes of texts that all ranks have agreed on; the op's name is in them
   typename KeptOf<Op>::Type kept_;

@@ -18,6 +18,7 @@
 //   void check_operands(const Operands&)
 //   std::shared_ptr<Kernel> make_kernel(const Problem&, const Plan&, const PlanContext&, const DeviceRank&, const
 //                                       Arguments&)
+//   int64_t bytes(const Kernel&)                               of device memory, where that is worth a bound
 //   CallReport report(const Problem&, const Plan&, const PlanContext&)      bytes
 //   void launch(const Kernel&, uint64_t agreed_hash, const Operands&, void* stream)
 // and, where the host reads what some calls find out, which then wait for their kernels,
@@ -56,7 +57,12 @@ class DeviceBackEnd {
   struct Ready {
     CallReport report;
     std::shared_ptr<const typename D::Kernel> kernel;  // null until the first call
+    int64_t bytes() const {
+      if constexpr (requires { D::bytes(*kernel); }) return kernel != nullptr ? D::bytes(*kernel) : 0;
+      return 0;
+    }
   };
+  static constexpr int64_t kMostReadyBytes = int64_t{1} << 30;  // of the GPU's memory
   struct Target {
     void* stream = nullptr;
   };

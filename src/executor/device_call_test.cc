@@ -344,6 +344,19 @@ TEST_F(DeviceCall, KernelsDoNotPileUpButForThoseOfGraphs) {
   EXPECT_TRUE(live_kernels.empty());
 }
 
+struct LargeDeviceToy : CountedDeviceToy {
+  static int64_t bytes(const Kernel&) { return DeviceCalls<LargeDeviceToy>::kMostPreparedBytes / 4; }
+};
+
+TEST_F(DeviceCall, KernelsAreKeptUpToSoManyBytesAndWhatIsUsedStays) {
+  live_kernels.clear();
+  expect_all_well(run_gpu_ranks(1, gpu_options(), [](Session& s) {
+    DeviceCalls<LargeDeviceToy> calls(s);
+    for (const int64_t size : {1, 2, 3, 4, 1, 5, 6}) calls.run({.size = size}, nullptr);
+    EXPECT_EQ(live_kernels, (std::set<int64_t>{1, 4, 5, 6}));
+  }));
+}
+
 // A row of two calls: the second one is as large as the first one's kernel has found.
 struct RowOp : toy::Op {
   using Kept = std::vector<int64_t>;
@@ -396,15 +409,18 @@ TEST_F(DeviceCall, WhatOneRankCannotReadBehindACallEndsTheCommunicatorOnAll) {
 
 struct RemarkingToy : DeviceToy {
   static Error text_of(const CallRemark& remark) {
-    return Error(ErrorKind::resource, {.what = "too much of " + std::to_string(remark.numbers[0])});
+    const char* what = remark.kind == 1 ? "too much of " : "nobody there at ";
+    return Error(ErrorKind::resource, {.what = what + std::to_string(remark.numbers[0])});
   }
   static KernelNames names() { return {.op = Op::kName, .remark = &text_of}; }
   static void launch(const ToyKernel& kernel, uint64_t, const toy::Operands&, void*) {
     ++counts.launches;
-    ++kernel.rank.state->epoch;
-    CallRemark& remark = *kernel.rank.remark;
+    const Epoch epoch = ++kernel.rank.state->epoch;
+    const int32_t kind = kernel.size < 20 ? 1 : 2;
+    CallRemark& remark = kernel.rank.remarks[kind];
     if (kernel.size < 9 || remark.state != CallRemark::kNone) return;
-    remark = {.state = CallRemark::kComplete, .op = kernel.rank.op, .kind = 1, .numbers = {kernel.size}};
+    remark = {
+        .state = CallRemark::kComplete, .op = kernel.rank.op, .kind = kind, .epoch = epoch, .numbers = {kernel.size}};
   }
 };
 
@@ -420,6 +436,16 @@ TEST_F(DeviceCall, ARemarkIsRaisedOnceByCheckAndByNoCallAndTheCommunicatorLivesO
     EXPECT_NE(error_of_call([&] { s.check(); }).find("too much of 10"), std::string::npos);
   }));
   EXPECT_EQ(counts.launches, 8);
+}
+
+TEST_F(DeviceCall, NoRemarkHidesOneOfAnotherKindAndTheEarliestCallComesFirst) {
+  expect_all_well(run_gpu_ranks(2, gpu_options(), [](Session& s) {
+    DeviceCalls<RemarkingToy> calls(s);
+    for (const int64_t size : {20, 9, 21, 10}) calls.run({.size = size}, nullptr);
+    EXPECT_NE(error_of_call([&] { s.check(); }).find("nobody there at 20"), std::string::npos);
+    EXPECT_NE(error_of_call([&] { s.check(); }).find("too much of 9"), std::string::npos);
+    s.check();
+  }));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ class CudaRank final : public GpuRank {
 
   void start(Epoch last) override {
     fault_ = PinnedMemory::make(device_, sizeof(FaultRecord), where_, "record of faults");
-    remark_ = PinnedMemory::make(device_, sizeof(CallRemark), where_, "remarks of kernels");
+    remarks_ = PinnedMemory::make(device_, kRemarkKinds * sizeof(CallRemark), where_, "remarks of kernels");
     const CudaContext current(*device_, where_);
     check(device_->driver().memory_alloc(&state_, sizeof(DeviceRankState)), "cuMemAlloc", "make the state of a rank");
     DeviceRankState state;
@@ -94,7 +94,7 @@ class CudaRank final : public GpuRank {
     for (int32_t r = 0; r < ranks; ++r) rank.arenas.push_back(arena_->peer(Rank{r}));
     rank.state = std::bit_cast<DeviceRankState*>(state_);
     rank.fault = reinterpret_cast<FaultRecord*>(fault_.on_gpu());
-    rank.remark = reinterpret_cast<CallRemark*>(remark_.on_gpu());
+    rank.remarks = reinterpret_cast<CallRemark*>(remarks_.on_gpu());
     rank.timeout_ns = timeout_ns;
     rank.control_page = arena_->control_on_gpu();
     rank.trace = &trace_;
@@ -124,11 +124,18 @@ class CudaRank final : public GpuRank {
   const FaultRecord& fault() const override { return *reinterpret_cast<const FaultRecord*>(fault_.host()); }
 
   std::optional<CallRemark> take_remark() override {
-    auto& remark = *reinterpret_cast<CallRemark*>(remark_.host());
-    const std::atomic_ref state(remark.state);
+    auto* remarks = reinterpret_cast<CallRemark*>(remarks_.host());
+    CallRemark* first = nullptr;
+    for (int32_t kind = 0; kind < kRemarkKinds; ++kind) {
+      CallRemark& one = remarks[kind];
+      if (std::atomic_ref(one.state).load(std::memory_order_acquire) != CallRemark::kComplete) continue;
+      if (first == nullptr || one.epoch < first->epoch) first = &one;
+    }
+    if (first == nullptr) return std::nullopt;
+    const std::atomic_ref state(first->state);
     uint64_t complete = CallRemark::kComplete;
     if (!state.compare_exchange_strong(complete, CallRemark::kTaken, std::memory_order_acquire)) return std::nullopt;
-    const CallRemark taken = remark;
+    const CallRemark taken = *first;
     state.store(CallRemark::kNone, std::memory_order_release);
     return taken;
   }
@@ -228,7 +235,7 @@ class CudaRank final : public GpuRank {
   int32_t sms_;
   CudaArena* arena_ = nullptr;       // the session's
   std::unique_ptr<CudaSpace> page_;  // of the roll-call
-  PinnedMemory fault_, remark_;
+  PinnedMemory fault_, remarks_;
   CUdeviceptr state_ = 0;
   RingMemory rings_[kRings + 1];  // as kernels reach them
   CUdeviceptr notes_ = 0;

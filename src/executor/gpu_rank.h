@@ -64,7 +64,7 @@ class GpuRank {
   virtual NotedWorks take_notes() = 0;
   // Written by kernels at any time, see its `state`.
   virtual const FaultRecord& fault() const = 0;
-  // What a kernel has left to say, once.
+  // What kernels have left to say, each once: of the earliest call first.
   virtual std::optional<CallRemark> take_remark() = 0;
   // Whether a kernel of this rank has given up, or was told to by one of its node. Copies from the GPU; false when closed.
   virtual bool has_given_up() const = 0;

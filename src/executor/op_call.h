@@ -53,6 +53,7 @@ class HostBackEnd {
   using Arguments = typename Op::Arguments;
   using Ready = typename Op::Tables;
   struct Target {};
+  static constexpr int64_t kMostReadyBytes = int64_t{64} << 20;
 
   explicit HostBackEnd(Session& session) : session_(session) {}
 

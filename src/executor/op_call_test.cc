@@ -196,6 +196,8 @@ TEST(OpCalls, AgreedTextsDoNotPileUpAndTheirCallsGoOn) {
   EXPECT_EQ(first_error(outcomes), "");
 }
 
+std::vector<int64_t> sizes_made;  // of one rank
+
 // Tables of a quarter of what is kept at most.
 struct LargeToy : toy::Op {
   struct Tables : toy::Tables {
@@ -203,6 +205,7 @@ struct LargeToy : toy::Op {
     int64_t bytes() const { return OpCalls<LargeToy>::kMostPreparedBytes / 4; }
   };
   static Tables make_tables(const Problem& problem, const Plan& plan, const PlanContext& context) {
+    sizes_made.push_back(problem.size);
     return Tables(toy::Op::make_tables(problem, plan, context));
   }
   static Schedule make_schedule(const Tables& tables, Epoch epoch, const Arguments& arguments, Session& session) {
@@ -211,18 +214,20 @@ struct LargeToy : toy::Op {
 };
 
 TEST(OpCalls, WhatIsReadyIsKeptUpToSoManyBytes) {
-  const auto outcomes = run_thread_cluster({1, 1}, test_options(), [&](Session& session) {
+  sizes_made.clear();
+  const auto outcomes = run_thread_cluster({1}, test_options(), [&](Session& session) {
     OpCalls<LargeToy> toy(session);
     std::vector<size_t> names;
-    for (int64_t size = 1; size < 8; ++size) {
+    for (const int64_t size : {1, 2, 3, 4, 1, 5, 1, 3, 2, 4}) {
       toy.run({.size = size});
       toy.run({.size = size});
       names.push_back(toy.prepared_names());
     }
-    // Two names each: the fifth one finds no room.
-    EXPECT_EQ(names, (std::vector<size_t>{2, 4, 6, 8, 2, 4, 6}));
+    // Two names each: the fifth one finds no room, and what was not used for the longest time goes.
+    EXPECT_EQ(names, (std::vector<size_t>{2, 4, 6, 8, 8, 8, 8, 8, 8, 8}));
   });
   EXPECT_EQ(first_error(outcomes), "");
+  EXPECT_EQ(sizes_made, (std::vector<int64_t>{1, 2, 3, 4, 5, 2, 4}));
 }
 
 TEST(OpProgram, ASecondDrainRoleIsAnErrorThatNamesIt) {

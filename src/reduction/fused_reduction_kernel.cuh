@@ -58,6 +58,7 @@ struct ReductionKernelTypes<Op>::State {
   const DeviceRank& rank() const { return kernel.rank(); }
   int32_t ctas() const { return kernel.ctas(); }
   const FormNumbers& form() const { return kernel.form(); }
+  int64_t bytes() const { return kernel.bytes(); }
 };
 
 }  // namespace tilewire

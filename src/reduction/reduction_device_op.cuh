@@ -53,6 +53,11 @@ auto ReductionDeviceOp<Op, KernelOp, FusedPlan>::make_kernel(const Problem& prob
 }
 
 template <class Op, class KernelOp, class FusedPlan>
+int64_t ReductionDeviceOp<Op, KernelOp, FusedPlan>::bytes(const Kernel& kernel) {
+  return kernel.fused.bytes();
+}
+
+template <class Op, class KernelOp, class FusedPlan>
 CallReport ReductionDeviceOp<Op, KernelOp, FusedPlan>::report(const Problem& problem, const Plan& plan,
                                                               const PlanContext& context) {
   return Op::report(typename KernelOp::Tables(problem, *plan.fused, context).schedule(1));

@@ -36,6 +36,7 @@ struct ReductionDeviceOp {
   static void check_operands(const Operands&) {}
   static std::shared_ptr<Kernel> make_kernel(const Problem& problem, const Plan& plan, const PlanContext& context,
                                              const DeviceRank& rank, const Arguments& arguments);
+  static int64_t bytes(const Kernel& kernel);
   static CallReport report(const Problem& problem, const Plan& plan, const PlanContext& context);
   static void launch(const Kernel& kernel, uint64_t agreed_hash, const Operands& operands, void* stream);
 };

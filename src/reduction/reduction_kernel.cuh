@@ -26,6 +26,7 @@ class ReductionKernel {
   void place(ReductionSchedule& schedule, std::span<const int32_t> source_slots, int32_t sums,
              const ReductionWorkLists& works);
   DeviceTables& device() { return device_; }
+  int64_t bytes() const { return device_.bytes(); }
   const ReductionView& view() const { return view_; }
   const CallView& call() const { return call_; }
   const DeviceRank& rank() const { return rank_; }

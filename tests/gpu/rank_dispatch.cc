@@ -67,6 +67,27 @@ void test_routes_to_nobody(Joined& joined, const Stream& stream, bool is_counted
   expect(data.count_wrong() == 0, "a call behind such a route");
 }
 
+// Neither hides the other, and the earlier call's is said first.
+void test_both(Joined& joined, const Stream& stream) {
+  MoeRankCase astray(MoeDispatchRankOp::shapes(joined.topology())[0], joined.me());
+  MoeRankCase data(limited(joined.topology()), joined.me());
+  astray.set_salt(1);
+  data.set_salt(5);
+  const bool is_mine = joined.me() == 1;
+  if (is_mine) astray.spoil_route(9);
+  for (MoeRankCase* one : {&astray, &data}) {
+    one->enqueue_inputs(stream);
+    joined.call(*one, stream);
+  }
+  stream.finish();
+  if (is_mine) {
+    const auto error = error_of([&] { joined.session().check(); });
+    expect(error && std::string(error->what()).find("topk_ids[0, 0] = 9") != std::string::npos,
+           "a route to nobody is said before what is wrong in the next call");
+  }
+  expect_remark(joined, ErrorKind::resource, {"max_tokens = 40"}, "and hides it not");
+}
+
 // Few plans and agreements serve them, and arenas grow.
 void test_growing(Joined& joined, const Stream& stream) {
   MoeRankShape shape = MoeDispatchRankOp::shapes(joined.topology())[1];
@@ -98,6 +119,7 @@ void test_capture_without_a_limit(Joined& joined, const Stream& stream) {
 void test_dispatch_remarks(Joined& joined) {
   const Stream stream;
   test_overflow(joined, stream);
+  test_both(joined, stream);
   for (const bool is_counted : {false, true}) test_routes_to_nobody(joined, stream, is_counted);
   test_growing(joined, stream);
   test_capture_without_a_limit(joined, stream);

@@ -29,7 +29,7 @@ struct DeviceRank {
   std::vector<std::byte*> arenas;  // by rank; null for ranks of other nodes. The own one zeroed before the first call
   DeviceRankState* state = nullptr;
   FaultRecord* fault = nullptr;           // pinned host memory
-  CallRemark* remark = nullptr;           // likewise; null: nobody asks
+  CallRemark* remarks = nullptr;          // kRemarkKinds of them, likewise; null: nobody asks
   int32_t op = 0;                         // of the kernel, in that record
   uint64_t timeout_ns = 600'000'000'000;  // of each wait
   // Pinned host memory laid out as ControlPage: the host's abort word and sent(e). Null: nobody aborts from the host,

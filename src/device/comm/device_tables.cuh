@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -35,12 +36,15 @@ class DeviceTables {
 
   // Once, behind all places.
   void upload() {
+    uploaded_ = static_cast<int64_t>(bytes_.size());
     check_cuda(cudaMalloc(&base_, bytes_.size()), "allocating the tables of a call");
     check_cuda(cudaMemcpy(base_, bytes_.data(), bytes_.size(), cudaMemcpyHostToDevice), "copying the tables of a call");
     for (const auto& patch : patches_) patch(static_cast<std::byte*>(base_));
     patches_.clear();
     bytes_ = {};
   }
+  // Of device memory.
+  int64_t bytes() const { return uploaded_; }
 
  private:
   static constexpr size_t kAlignment = 128;  // what a tensor map needs
@@ -62,6 +66,7 @@ class DeviceTables {
   std::vector<std::byte> bytes_;
   std::vector<std::function<void(std::byte*)>> patches_;
   void* base_ = nullptr;
+  int64_t uploaded_ = 0;
 };
 
 }  // namespace tilewire

@@ -6,11 +6,14 @@
 
 namespace tilewire {
 
-// By one thread of the rank, the same way as a fault record is written. Nothing where one of an earlier call still stands.
-TILEWIRE_DEVICE void leave_remark(CallRemark* to, const CallRemark& remark) {
-  if (to == nullptr || ptx::load_acquire_sys(&to->state) != CallRemark::kNone) return;
+// By one thread of the rank, the same way as a fault record is written. Nothing where one of its kind, of an earlier call, still
+// stands.
+TILEWIRE_DEVICE void leave_remark(CallRemark* remarks, const CallRemark& remark) {
+  CallRemark* to = remarks + remark.kind;
+  if (remarks == nullptr || ptx::load_acquire_sys(&to->state) != CallRemark::kNone) return;
   to->op = remark.op;
   to->kind = remark.kind;
+  to->epoch = remark.epoch;
   for (int32_t i = 0; i < 3; ++i) to->numbers[i] = remark.numbers[i];
   ptx::store_release_sys(&to->state, CallRemark::kComplete);
 }

@@ -8,7 +8,7 @@
 //     struct State;
 //   };
 //   struct FusedTypes::State {
-//     State(const Problem&, const Plan&, const Context&, const DeviceRank&, bool is_b_n_major);
+//     State(const Problem&, const Plan&, const Context&, const DeviceRank&, bool variant);
 //     void check(const Operands&) const;                  throws naming the one that does not fit
 //     void place(Parameters&, const Operands&) const;     all but what is another one in each call
 //     void launch(Parameters&, cudaStream_t) const;
@@ -17,6 +17,7 @@
 //     const DeviceRank& rank() const;
 //     int32_t ctas() const;
 //     const Form& form() const;
+//     int64_t bytes() const;                              of device memory
 //   };
 #pragma once
 
@@ -42,9 +43,10 @@ class FusedKernelOf {
 
   // On the current device. Does all that is slow: tables into device memory, loading of the kernel, its attributes.
   // Throws Error(invalid_argument) naming what the kernel cannot do (operands in fp32), Error(resource) when the grid
-  // does not fit the GPU.
+  // does not fit the GPU. `variant`, what of the operands a kernel depends on: whether weights are [K, N], or whether calls have
+  // documents of their own (attention).
   FusedKernelOf(const Problem& problem, const Plan& plan, const Context& context, const DeviceRank& rank,
-                bool is_b_n_major = false);
+                bool variant = false);
   ~FusedKernelOf();
   FusedKernelOf(FusedKernelOf&&) noexcept;
   FusedKernelOf& operator=(FusedKernelOf&&) noexcept;
@@ -61,12 +63,15 @@ class FusedKernelOf {
 
   int32_t ctas() const;
   const Form& form() const;
+  int64_t bytes() const;  // of device memory
 
  protected:
   using State = typename Types::State;
   const State& state() const { return *state_; }
 
  private:
+  Parameters placed(uint64_t agreed_hash, const Operands& operands) const;
+
   std::unique_ptr<State> state_;
 };
 

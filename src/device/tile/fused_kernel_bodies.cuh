@@ -8,8 +8,8 @@ namespace tilewire {
 
 template <class Types>
 FusedKernelOf<Types>::FusedKernelOf(const Problem& problem, const Plan& plan, const Context& context,
-                                    const DeviceRank& rank, bool is_b_n_major)
-    : state_(std::make_unique<State>(problem, plan, context, rank, is_b_n_major)) {}
+                                    const DeviceRank& rank, bool variant)
+    : state_(std::make_unique<State>(problem, plan, context, rank, variant)) {}
 template <class Types>
 FusedKernelOf<Types>::~FusedKernelOf() = default;
 template <class Types>
@@ -19,11 +19,15 @@ FusedKernelOf<Types>& FusedKernelOf<Types>::operator=(FusedKernelOf&&) noexcept 
 
 template <class Types>
 typename Types::Parameters FusedKernelOf<Types>::parameters(uint64_t agreed_hash, const Operands& operands) const {
-  const State& s = *state_;
-  s.check(operands);
+  state_->check(operands);
+  return placed(agreed_hash, operands);
+}
+
+template <class Types>
+typename Types::Parameters FusedKernelOf<Types>::placed(uint64_t agreed_hash, const Operands& operands) const {
   Parameters p{};
-  s.place(p, operands);
-  name_call(p.call, agreed_hash, s.rank());
+  state_->place(p, operands);
+  name_call(p.call, agreed_hash, state_->rank());
   return p;
 }
 
@@ -34,8 +38,9 @@ void FusedKernelOf<Types>::launch(Parameters& parameters, cudaStream_t stream) c
 
 template <class Types>
 void FusedKernelOf<Types>::launch(uint64_t agreed_hash, const Operands& operands, cudaStream_t stream) const {
+  state_->check(operands);
   if constexpr (requires { state_->lead(operands, stream); }) state_->lead(operands, stream);
-  Parameters parameters = this->parameters(agreed_hash, operands);
+  Parameters parameters = placed(agreed_hash, operands);
   launch(parameters, stream);
   if constexpr (requires { state_->follow(operands, stream); }) state_->follow(operands, stream);
 }
@@ -47,6 +52,10 @@ int32_t FusedKernelOf<Types>::ctas() const {
 template <class Types>
 const typename Types::Form& FusedKernelOf<Types>::form() const {
   return state_->form();
+}
+template <class Types>
+int64_t FusedKernelOf<Types>::bytes() const {
+  return state_->bytes();
 }
 
 }  // namespace tilewire

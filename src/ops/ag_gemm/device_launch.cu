@@ -178,6 +178,7 @@ struct FusedTypes::State {
   const DeviceRank& rank() const { return device_rank; }
   int32_t ctas() const { return tables.ctas(); }
   const FormNumbers& form() const { return entry->form; }
+  int64_t bytes() const { return device.bytes(); }
 
   void place_weight(FusedParameters& to, const FusedOperands& o, size_t w) const {
     const FormNumbers& form = entry->form;

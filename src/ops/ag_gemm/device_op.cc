@@ -68,6 +68,8 @@ std::shared_ptr<DeviceOp::Kernel> DeviceOp::make_kernel(const Problem& problem, 
       Kernel{FusedKernel(problem, *plan.fused, context, rank, are_n_major(kCallName, arguments.b))});
 }
 
+int64_t DeviceOp::bytes(const Kernel& kernel) { return kernel.fused.bytes(); }
+
 CallReport DeviceOp::report(const Problem& problem, const Plan& plan, const PlanContext& context) {
   return Op::report(FusedTables(problem, *plan.fused, context).schedule(1));
 }

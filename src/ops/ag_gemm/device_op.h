@@ -29,6 +29,7 @@ struct DeviceOp {
   static void check_operands(const Op::Operands& operands);
   static std::shared_ptr<Kernel> make_kernel(const Problem& problem, const Plan& plan, const PlanContext& context,
                                              const DeviceRank& rank, const Arguments& arguments);
+  static int64_t bytes(const Kernel& kernel);
   static CallReport report(const Problem& problem, const Plan& plan, const PlanContext& context);
   static void launch(const Kernel& kernel, uint64_t agreed_hash, const Op::Operands& operands, void* stream);
 };

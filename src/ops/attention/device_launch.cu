@@ -84,7 +84,7 @@ struct FusedTypes::State {
   UnitCounter counter;
   std::byte* zeros = nullptr;  // a line, on the device
 
-  State(const Problem& p, const FusedPlan& given, const PlanContext& context, const DeviceRank& of, bool)
+  State(const Problem& p, const FusedPlan& given, const PlanContext& context, const DeviceRank& of, bool has_own_sight)
       : problem(p),
         plan(checked(given, p, context)),
         entry(&entry_of(p.head_dim)),
@@ -92,7 +92,7 @@ struct FusedTypes::State {
         device_rank(of),
         tables(p, given.choice, context),
         layout(layout_of(p, given.choice, context)),
-        sight(p, tables, entry->form.step),
+        sight(p, tables, entry->form.step, has_own_sight),
         schedule(tables.schedule(0)) {
     prepare(kernel, entry->form, ctas());
     place_tables();
@@ -153,6 +153,7 @@ struct FusedTypes::State {
 
   const Problem& problem_of(const FusedOperands& o) const { return o.problem == nullptr ? problem : *o.problem; }
   void lead(const FusedOperands& o, cudaStream_t stream) const { sight.bring(problem_of(o), stream); }
+  void follow(const FusedOperands&, cudaStream_t) const { sight.hold_captured(); }
   void place(FusedParameters& to, const FusedOperands& o) const {
     const AttentionForm& form = entry->form;
     to.q = map("q", o.q, {form.rows, 64});
@@ -187,6 +188,7 @@ struct FusedTypes::State {
   const DeviceRank& rank() const { return device_rank; }
   int32_t ctas() const { return plan.choice.workers; }
   const AttentionForm& form() const { return entry->form; }
+  int64_t bytes() const { return device.bytes() + sight.bytes(); }
 };
 
 const CallReport& FusedKernel::report(const Problem& problem) const { return state().sight.report(problem); }

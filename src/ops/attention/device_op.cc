@@ -35,6 +35,11 @@ HeadsView as_heads(const MatrixView& m, const HeadsView& q) {
           .dtype = m.dtype};
 }
 
+// Calls that say more than their shape.
+bool has_own_sight(const Arguments& arguments) {
+  return arguments.placement == Placement::given || !arguments.documents.empty() || !arguments.kv_documents.empty();
+}
+
 }  // namespace
 
 KernelNames DeviceOp::names() {
@@ -53,6 +58,8 @@ void DeviceOp::check(const Arguments& arguments, const Session&) {
   check_tensor("k", arguments.k);
   check_tensor("v", arguments.v);
 }
+
+std::string DeviceOp::variant(const Arguments& arguments) { return has_own_sight(arguments) ? ", packed" : ""; }
 
 DeviceOp::Plan DeviceOp::make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context) {
   return device_plan_of(tilewire::make_plan<FusedPlan>(problem, plan_json, context));
@@ -76,9 +83,11 @@ void DeviceOp::check_operands(const Op::Operands& operands) { check_tensor("out"
 
 std::shared_ptr<DeviceOp::Kernel> DeviceOp::make_kernel(const Problem& problem, const Plan& plan,
                                                         const PlanContext& context, const DeviceRank& rank,
-                                                        const Arguments&) {
-  return std::make_shared<Kernel>(Kernel{FusedKernel(problem, *plan.fused, context, rank)});
+                                                        const Arguments& arguments) {
+  return std::make_shared<Kernel>(Kernel{FusedKernel(problem, *plan.fused, context, rank, has_own_sight(arguments))});
 }
+
+int64_t DeviceOp::bytes(const Kernel& kernel) { return kernel.fused.bytes(); }
 
 CallReport DeviceOp::launch(const Kernel& kernel, uint64_t agreed_hash, const Problem& problem,
                             const Op::Operands& operands, void* stream) {

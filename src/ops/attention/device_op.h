@@ -23,13 +23,14 @@ struct DeviceOp {
 
   static KernelNames names();
   static void check(const Arguments& arguments, const Session& session);
-  static std::string variant(const Arguments&) { return ""; }
+  static std::string variant(const Arguments& arguments);
   static Plan make_plan(const Problem& problem, const std::string& plan_json, const PlanContext& context);
   static CallParts agreed(const Problem& problem, const Plan& plan);
   static void check_problem(const Problem& problem);
   static void check_operands(const Op::Operands& operands);
   static std::shared_ptr<Kernel> make_kernel(const Problem& problem, const Plan& plan, const PlanContext& context,
                                              const DeviceRank& rank, const Arguments& arguments);
+  static int64_t bytes(const Kernel& kernel);
   static CallReport launch(const Kernel& kernel, uint64_t agreed_hash, const Problem& problem,
                            const Op::Operands& operands, void* stream);
 };

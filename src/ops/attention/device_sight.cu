@@ -41,7 +41,7 @@ bool is_capturing(cudaStream_t stream) {
 
 }  // namespace
 
-DeviceSight::DeviceSight(const Problem& problem, const ScheduleTables& tables, int32_t step_rows)
+DeviceSight::DeviceSight(const Problem& problem, const ScheduleTables& tables, int32_t step_rows, bool has_rooms)
     : tables_(tables), step_rows_(step_rows) {
   const Schedule sizes = tables.schedule(0);
   Schedule s = sizes;
@@ -50,7 +50,7 @@ DeviceSight::DeviceSight(const Problem& problem, const ScheduleTables& tables, i
     offsets_.push_back(room_bytes_);
     room_bytes_ += (count * sizeof(*table) + kAlignment - 1) / kAlignment * kAlignment;
   });
-  rooms_.resize(kRooms + 1);
+  rooms_.resize(has_rooms ? kRooms + 1 : 1);
   allocate();
   if (!problem.knows_positions()) return;
   fill(rooms_[0], problem, sizes);
@@ -96,8 +96,10 @@ void DeviceSight::fill(Room& room, const Problem& problem, const Schedule& sched
 
 void DeviceSight::bring(const Problem& problem, cudaStream_t stream) {
   const bool is_captured = is_capturing(stream);
+  captured_ = nullptr;
   const auto found = std::find_if(rooms_.begin(), rooms_.end(), [&](const Room& r) { return r.of == problem; });
   if (found != rooms_.end()) {
+    found->last_used = ++uses_;
     if (!is_captured || found->is_captured || found == rooms_.begin()) return;
     const auto held = std::count_if(rooms_.begin(), rooms_.end(), [](const Room& r) { return r.is_captured; });
     if (held >= static_cast<ptrdiff_t>(kRoomsOfGraphs)) {
@@ -105,7 +107,7 @@ void DeviceSight::bring(const Problem& problem, cudaStream_t stream) {
                       std::to_string(held) + " others, " + problem.text(), std::to_string(kRoomsOfGraphs),
                       "make this call behind the graph");
     }
-    found->is_captured = true;
+    captured_ = &*found;
     return;
   }
   if (is_captured) {
@@ -114,6 +116,7 @@ void DeviceSight::bring(const Problem& problem, cudaStream_t stream) {
                     "make one such call on all ranks before the capture");
   }
   Room& room = next_room();
+  room.last_used = ++uses_;
   check_cuda(cudaEventSynchronize(room.copied), "waiting for the tables of an earlier call");
   room.of.reset();
   fill(room, problem, tables_.schedule(problem, sight_));
@@ -122,12 +125,20 @@ void DeviceSight::bring(const Problem& problem, cudaStream_t stream) {
   check_cuda(cudaEventRecord(room.copied, stream), "noting the tables of a call");
 }
 
-// The one that was filled longest ago, of those that no graph has.
+void DeviceSight::hold_captured() {
+  if (captured_ != nullptr) captured_->is_captured = true;
+}
+
+// The one that no call has had for the longest time, of those that no graph has.
 DeviceSight::Room& DeviceSight::next_room() {
-  do {
-    next_ = next_ % kRooms + 1;
-  } while (rooms_[next_].is_captured);
-  return rooms_[next_];
+  Room* next = nullptr;
+  for (size_t i = 1; i < rooms_.size(); ++i) {
+    if (rooms_[i].is_captured) continue;
+    if (next == nullptr || rooms_[i].last_used < next->last_used) next = &rooms_[i];
+  }
+  if (next != nullptr) return *next;
+  throw Error(ErrorKind::internal,
+              {.what = "a kernel without room for other documents is given some", .where = kCallName});
 }
 
 const DeviceSight::Room& DeviceSight::room_of(const Problem& problem) const {

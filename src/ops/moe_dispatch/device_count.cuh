@@ -165,7 +165,7 @@ class RouteCount {
   TILEWIRE_DEVICE void remark_route(int32_t entry, int64_t expert) const {
     auto* last = reinterpret_cast<unsigned long long*>(p_.scratch.remarked);
     if (atomicMax(last, static_cast<unsigned long long>(space_.epoch())) >= space_.epoch()) return;
-    remark(p_, Remark::no_expert, entry / s_.top_k, entry % s_.top_k, expert);
+    remark(p_, space_.epoch(), Remark::no_expert, {entry / s_.top_k, entry % s_.top_k, expert});
   }
   // The other node that a token goes to by this slot and by none before; -1: there is none. The places of a token's slots
   // are read by other lanes too.

@@ -157,7 +157,7 @@ struct FusedTypes::State {
                   .origins = o.origins,
                   .offsets = o.offsets};
     to.scratch = scratch;
-    to.remark = device_rank.remark;
+    to.remarks = device_rank.remarks;
     to.most_rows = problem.most_rows;
     to.stages_per_tile = static_cast<int32_t>(div_up(std::max<int64_t>(problem.h, 1), kStageDepth));
   }
@@ -181,6 +181,7 @@ struct FusedTypes::State {
   const DeviceRank& rank() const { return device_rank; }
   int32_t ctas() const { return choice.workers; }
   const FormNumbers& form() const { return entry->form; }
+  int64_t bytes() const { return device.bytes(); }
 };
 
 Routing FusedKernel::routing() const {

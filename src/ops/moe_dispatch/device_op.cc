@@ -108,6 +108,8 @@ std::shared_ptr<DeviceOp::Kernel> DeviceOp::make_kernel(const Problem& problem, 
   return std::make_shared<Kernel>(Kernel{FusedKernel(problem, *plan.fused, context, rank, is_n_major_of(arguments))});
 }
 
+int64_t DeviceOp::bytes(const Kernel& kernel) { return kernel.fused.bytes(); }
+
 CallReport DeviceOp::report(const Problem&, const Plan&, const PlanContext&) { return {}; }
 
 void DeviceOp::launch(const Kernel& kernel, uint64_t agreed_hash, const Op::Operands& operands, void* stream) {

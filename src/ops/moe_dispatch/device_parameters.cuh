@@ -51,7 +51,7 @@ struct FusedParameters {
   DeviceRoutes routes;
   DeviceResults results;
   DeviceScratch scratch;
-  CallRemark* remark = nullptr;
+  CallRemark* remarks = nullptr;
   int64_t most_rows = 0;  // that a rank may get
   int32_t stages_per_tile = 1;
 };

@@ -14,7 +14,8 @@ class RouteTables {
         s_(p.schedule),
         r_(*p.schedule.routing),
         records_(space.half(s_.me()) + s_.buffers.record_offset(Rank{0})),
-        most_rows_(p.most_rows) {}
+        most_rows_(p.most_rows),
+        epoch_(space.epoch()) {}
 
   TILEWIRE_DEVICE void make() const {
     begin();
@@ -99,9 +100,9 @@ class RouteTables {
       rounds = r_.rounds_of[rank] > rounds ? r_.rounds_of[rank] : rounds;
     }
     if (r_.overflow_rank.value >= 0) {
-      remark(p_, Remark::overflow, r_.overflow_rank.value, r_.overflow_rows, most_rows_);
+      remark(p_, epoch_, Remark::overflow, {r_.overflow_rank.value, r_.overflow_rows, most_rows_});
     } else if (!s_.counts_only && r_.offsets[s_.own_experts()] > p_.results.rows) {
-      remark(p_, Remark::more_rows, s_.me().value, r_.offsets[s_.own_experts()], p_.results.rows);
+      remark(p_, epoch_, Remark::more_rows, {s_.me().value, r_.offsets[s_.own_experts()], p_.results.rows});
     }
     if (r_.overflow_rank.value < 0 && !s_.counts_only) {
       r_.rounds = rounds;
@@ -208,6 +209,7 @@ class RouteTables {
   Routing& r_;
   const std::byte* records_;
   int64_t most_rows_;
+  Epoch epoch_;
 };
 
 }  // namespace tilewire::moe_dispatch

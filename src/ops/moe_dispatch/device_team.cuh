@@ -52,9 +52,14 @@ TILEWIRE_DEVICE Value sum_up_by_warp(int32_t count, Value first, const Number& n
 }
 
 // By one thread that speaks for the rank.
-TILEWIRE_DEVICE void remark(const FusedParameters& p, Remark kind, int64_t first, int64_t second, int64_t third) {
-  leave_remark(p.remark,
-               {.op = p.call.limits.op, .kind = static_cast<int32_t>(kind), .numbers = {first, second, third}});
+struct RemarkNumbers {
+  int64_t first, second, third;
+};
+TILEWIRE_DEVICE void remark(const FusedParameters& p, Epoch epoch, Remark kind, const RemarkNumbers& n) {
+  leave_remark(p.remarks, {.op = p.call.limits.op,
+                           .kind = static_cast<int32_t>(kind),
+                           .epoch = epoch,
+                           .numbers = {n.first, n.second, n.third}});
 }
 
 }  // namespace tilewire::moe_dispatch
