@@ -6,6 +6,7 @@ and one before it for its wait. The option trace_file, `Trace.write`, `tilewire 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import reprlib
@@ -186,12 +187,23 @@ def write_recording(recording: Recording, path: str | os.PathLike[str], title: s
         )
 
 
+_NO_NEW_FILE = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
 def write_file(path: Path, content: bytes) -> None:
-    """Writes a file whole or not at all: OSError names the path and the reason, and what was there stays."""
+    """Writes a file whole or not at all: OSError names the path and the reason, and what was there stays. One that may
+    be written in a folder that takes no new file is written where it is."""
     target = Path(os.path.realpath(path))
     part = target.with_name(f".tilewire-{os.getpid()}-{threading.get_ident()}.part")
     try:
         if target.exists() and not target.is_file():  # a device, a pipe, a folder
+            target.write_bytes(content)
+            return
+        try:
+            part.touch()
+        except OSError as error:
+            if error.errno not in _NO_NEW_FILE or not (target.exists() and os.access(target, os.W_OK)):
+                raise
             target.write_bytes(content)
             return
         try:

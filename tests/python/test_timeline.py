@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
 import resource
 from dataclasses import asdict, replace
 from itertools import pairwise
@@ -284,6 +286,22 @@ def test_a_file_that_finds_no_room_is_not_there_and_leaves_what_was(tmp_path: Pa
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         assert [one.read_text() for one in tmp_path.iterdir()] == ([] if before is None else [before])
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EROFS])
+def test_a_file_is_written_in_a_folder_that_takes_no_new_one(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def touch(self: Path) -> None:  # whoever is root may write everywhere
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(Path, "touch", touch)
+    (tmp_path / "t.json").write_text("of an earlier run")
+    write_perfetto(make_trace(1), tmp_path / "t.json")
+    assert read_perfetto(tmp_path / "t.json").events
+    with pytest.raises(OSError, match=r"cannot write .*new\.json"):
+        write_perfetto(make_trace(1), tmp_path / "new.json")
+    assert [one.name for one in tmp_path.iterdir()] == ["t.json"]
 
 
 def test_other_picture_formats_are_refused(tmp_path: Path) -> None:
