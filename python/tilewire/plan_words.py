@@ -70,6 +70,10 @@ PLAN_WORDS = (
     ),
     PlanWord("bands of N", "tiles are walked through the chunks of so many owners side by side"),
     PlanWord(
+        "own node N rounds behind",
+        "chunks that stay on the node are computed so many rounds later than those that leave it",
+    ),
+    PlanWord(
         "tiles ping_pong_RxC", "the kernel whose two groups of warps take turns: one multiplies, the other stores"
     ),
     PlanWord("tiles cooperative_RxC", "the kernel whose groups of warps share one tile"),

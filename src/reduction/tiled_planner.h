@@ -35,14 +35,17 @@ inline constexpr int64_t kWarpNumbers = 2048;
 // How much longer tiles take where ranks share a GPU's cache and a chunk is one tile wide, so that no other CTA reads the same
 // rows: 1.6 % (K = 4096) to 7 % (8192) were measured.
 inline constexpr double kNarrowChunk = 1.04;
-inline constexpr int64_t kTiledWindow = 16;   // where not every chunk can have a slot
-inline constexpr int64_t kTiledDepth = 4096;  // what the shared part is priced with, as K is each rank's own
+inline constexpr int64_t kTiledWindow = 16;  // where not every chunk can have a slot
+// What the shared part is priced with, as K is each rank's own: so deep that products are not hidden behind what is sent
+// twice.
+inline constexpr int64_t kTiledDepth = 5120;
 inline constexpr std::pair<int64_t, int64_t> kTiledChunks[] = {
     {64, 128}, {128, 256}, {256, 256}, {256, 512}, {512, 1024}};
 
 // Of Planner, which derives from this, and beside its kName it has
 //   reason_against_chunks_of(Choice)            "" or why the shared part cannot be, memory aside
 //   shared_choices()                            what is tried with every size of chunks
+//   complete(Choice&, ReductionCut)             what follows from that size, if anything does
 //   moving_s(Choice, ReductionCut)              what goes from each rank to ranks of its node, and to the network
 //   last_chunk_s(Choice, ReductionCut)          of a chunk behind its last product
 // The op's cut_of(), layout_of() and ScheduleTables are found beside its Problem.
@@ -51,7 +54,7 @@ class TiledPlanner : public PlannerOf<Plan> {
  public:
   using typename PlannerOf<Plan>::Problem;
   using Choice = Plan;
-  static constexpr const char* kSharedCost = "with K = 4096";
+  static constexpr const char* kSharedCost = "with K = 5120";
 
   int64_t half_bytes(const Plan& plan) const { return layout_of(p_, plan.choice, x_).end; }
   std::string reason_against(const Plan& plan) const {
@@ -73,6 +76,7 @@ class TiledPlanner : public PlannerOf<Plan> {
         const ReductionCut cut = cut_of(p_, plan.choice);
         plan.choice.chunk_rows = cut.chunk_rows;
         plan.choice.chunk_cols = cut.chunk_cols;
+        self().complete(plan.choice, cut);
         if (!reason_against_reserve(half_bytes(plan), x_).empty()) plan.choice.window = kTiledWindow;
         const auto is_same = [&](const Plan& other) { return other.agreed() == plan.agreed(); };
         if (std::none_of(plans.begin(), plans.end(), is_same)) plans.push_back(plan);
@@ -128,6 +132,7 @@ class TiledPlanner : public PlannerOf<Plan> {
     check_kernel_type(Planner::kName, p_.dtype);
   }
 
+  static void complete(auto&, const ReductionCut&) {}
   // Ranks of a node, on the average.
   double width() const { return static_cast<double>(x_.topology.ranks) / x_.topology.nodes; }
   // From each rank to ranks of its node, to those of other nodes, and so many commands for the latter: as many arrive.

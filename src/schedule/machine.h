@@ -40,9 +40,9 @@ constexpr Machine gpu_machine(int32_t ranks_per_gpu) {
   Machine machine = kH200Machine;
   machine.ranks_per_gpu = ranks_per_gpu;
   if (ranks_per_gpu > 1) {
-    machine.network_latency_s = 40e-6;
+    machine.network_latency_s = 20e-6;
     machine.step_s = 1e-6;
-    machine.command_s = 6e-6;
+    machine.command_s = 3e-6;
   }
   return machine;
 }

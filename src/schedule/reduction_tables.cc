@@ -41,16 +41,24 @@ std::vector<Rank> owners_in_round(const Topology& t, Rank me) {
   return owners;
 }
 
-// Chunk j of each owner, then chunk j + 1; and how many chunks the shortest round has.
-int32_t fill_rounds(const ReductionMap& map, const std::vector<Rank>& owners, std::vector<int32_t>& order) {
+// Chunk j of each owner, then chunk j + 1; those of owner o `behind(o)` rounds later. And how many chunks the shortest
+// round has.
+template <class Behind>
+int32_t fill_rounds(const ReductionMap& map, const std::vector<Rank>& owners, const Behind& behind,
+                    std::vector<int32_t>& order) {
+  int64_t rounds = 0;
+  for (const Rank owner : owners) {
+    if (map.chunks_of(owner) > 0) rounds = std::max(rounds, behind(owner) + map.chunks_of(owner));
+  }
   int32_t fewest = std::numeric_limits<int32_t>::max();
-  for (int32_t round = 0;; ++round) {
+  for (int64_t round = 0; round < rounds; ++round) {
     const size_t before = order.size();
     for (const Rank owner : owners) {
-      if (round < map.chunks_of(owner)) order.push_back(map.global({owner, Chunk{round}}));
+      const int64_t chunk = round - behind(owner);
+      if (chunk < 0 || chunk >= map.chunks_of(owner)) continue;
+      order.push_back(map.global({owner, Chunk{static_cast<int32_t>(chunk)}}));
     }
-    if (order.size() == before) break;
-    fewest = std::min(fewest, static_cast<int32_t>(order.size() - before));
+    if (order.size() > before) fewest = std::min(fewest, static_cast<int32_t>(order.size() - before));
   }
   return order.empty() ? 1 : fewest;
 }
@@ -121,8 +129,12 @@ ReductionTables::ReductionTables(const Topology& t, Rank me, const ReductionCut&
   }
   std::vector<Rank> rail = owners_on_rail(t, here, t.local(me).value);
   rail.pop_back();  // this rank itself, whose chunks are sent nowhere
-  map_.fewest_in_round = fill_rounds(map_, owners_in_round(t, me), order_);
-  map_.fewest_on_rail = fill_rounds(map_, rail, rail_order_);
+  // No more than there are rounds, which is all that more could mean.
+  const int64_t own_behind = std::min<int64_t>(cut.own_behind, map_.total_chunks());
+  const auto behind = [&](Rank owner) { return t.same_node(me, owner) ? own_behind : 0; };
+  map_.fewest_in_round = fill_rounds(map_, owners_in_round(t, me), behind, order_);
+  map_.fewest_on_rail = fill_rounds(
+      map_, rail, [](Rank) { return int64_t{0}; }, rail_order_);
   map_.rail_chunks = static_cast<int32_t>(rail_order_.size());
   map_.ahead_rounds = (map_.window - 1) / kRolesOnTheWay;
 }

@@ -17,6 +17,7 @@ struct ReductionCut {
   int64_t chunk_cols = 1;
   int64_t window = 0;         // 0: a slot for every chunk
   int64_t band_blocks = 1;    // see ReductionMap
+  int64_t own_behind = 0;     // rounds by which chunks of owners on the own node come behind those of others
   bool deals_chunks = false;  // to owners, as evenly as they go: no owner has rows of its own
 
   int64_t col_blocks() const;

@@ -1,8 +1,8 @@
-// The fused AllGather+GEMM: ag_gemm_gpu_bench [--gpus | --nodes | --calibrate] [FILE.json COMMIT DATE]. Random data, medians
-// over rounds in which all contenders take turns.
+// The fused AllGather+GEMM: ag_gemm_gpu_bench [--gpus | --nodes | --calibrate] [FILE.json COMMIT DATE], or --tries or
+// --timeline with points (bench_trials.cuh). Random data, medians over rounds in which all contenders take turns.
 //
 //   --nodes      2 nodes x 2 ranks on one GPU, joined by the emulated wire, at the fixed points: against the floor, against
-//                the unfused sequence, and against what the planner predicts
+//                the unfused sequence, and against what the planner predicts; and what the wire costs the plain kernel
 //   --calibrate  the same cluster at other points, every form by several ways to walk: what the cost model's constants
 //                are taken from
 //   --gpus       a rank a GPU, over their links
@@ -11,6 +11,7 @@
 //                against cuBLAS on as many SMs a rank that finds its data gathered: the cost of the roles beside each
 //                other and of waiting; nothing of links between GPUs, and all ranks share a memory, a cache and a power limit
 #include "bench_trials.cuh"
+#include "beside_wire.cuh"
 #include "fused_bench.cuh"
 #include "gpu_program.cuh"
 
@@ -127,6 +128,8 @@ int run(int count, char** words) {
   char** file = count >= (mode.empty() ? 4 : 5) ? words + (mode.empty() ? 1 : 2) : nullptr;
   if (mode == "--timeline") {
     print_timelines<AgGemmTraits>(count - 2, words + 2);
+  } else if (mode == "--tries") {
+    print_trials<AgGemmTraits>(count - 2, words + 2);
   } else if (mode == "--nodes") {
     Rows rows({"fused_vs_floor", "", AgGemmTraits::kOp}, file);
     for (const int64_t m : {2048, 8192}) {
@@ -134,6 +137,7 @@ int run(int count, char** words) {
         for (const int64_t n : {2048, 3584, 4096, 8192, 14336}) measure_point<AgGemmTraits>(kTurns, {m, n, k}, rows);
       }
     }
+    measure_beside_wire<AgGemmTraits>(kTurns, {8192, 4096, 4096}, rows);
     for (const char* bench : {"fused_vs_floor", "fused_vs_unfused", "predicted_vs_measured"}) rows.print_mean(bench);
   } else if (mode == "--calibrate") {
     Rows rows({"calibration", "the planner's prediction", AgGemmTraits::kOp}, file);

@@ -55,12 +55,12 @@ __global__ void push_by_ctas(const std::byte* from, std::byte* to) {
 }
 
 __global__ void push_by_warps(const std::byte* from, std::byte* to, uint32_t pace_clocks) {
-  __shared__ __align__(128) uint8_t memory[SoloCopy::kSharedBytes];
-  SoloCopy copy(ptx::shared_address(memory), pace_clocks);
+  __shared__ __align__(128) uint8_t memory[SoloCopy<2>::kSharedBytes];
+  SoloCopy<2> copy(ptx::shared_address(memory), pace_clocks);
   copy.init();
   ptx::fence_mbarrier_init();
   copy.start_after(pace_clocks / gridDim.x * blockIdx.x);
-  copy.run(Stripes(from, to, SoloCopy::kPieceBytes, blockIdx.x, gridDim.x));
+  copy.run(Stripes(from, to, kSoloPieceBytes, blockIdx.x, gridDim.x));
 }
 
 __global__ void bounce(uint64_t* mine, uint64_t* theirs, uint64_t rounds, bool begins) {

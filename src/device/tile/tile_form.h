@@ -24,7 +24,7 @@ struct Cooperative128x256 {
   static constexpr int32_t kExposedClocks = 2600;
   static constexpr double kTraffic = 1.0;
   static constexpr double kBusyTraffic = 1.0;
-  static constexpr double kSharedTraffic = 1.45;
+  static constexpr double kSharedTraffic = 1.27;
   static constexpr int32_t kSpareBytes = 0;  // of shared memory, for whom works beside the tiles
   static constexpr int32_t kLoaderRegisters = 56;
 };
@@ -38,7 +38,7 @@ struct PingPong128x192 {
   static constexpr int32_t kExposedClocks = 550;
   static constexpr double kTraffic = 1.0;
   static constexpr double kBusyTraffic = 1.0;
-  static constexpr double kSharedTraffic = 1.7;
+  static constexpr double kSharedTraffic = 1.38;
   static constexpr int32_t kSpareBytes = 0;
   static constexpr int32_t kLoaderRegisters = 56;
 };
@@ -52,7 +52,7 @@ struct PingPong128x128 {
   static constexpr int32_t kExposedClocks = 550;
   static constexpr double kTraffic = 1.04;
   static constexpr double kBusyTraffic = 1.04;
-  static constexpr double kSharedTraffic = 1.9;
+  static constexpr double kSharedTraffic = 1.45;
   static constexpr int32_t kSpareBytes = 0;
   static constexpr int32_t kLoaderRegisters = 56;
 };
@@ -66,16 +66,18 @@ struct PingPong64x128 {
   static constexpr int32_t kExposedClocks = 550;
   static constexpr double kTraffic = 1.15;
   static constexpr double kBusyTraffic = 3.7;
-  static constexpr double kSharedTraffic = 3.7;
+  static constexpr double kSharedTraffic = 2.8;
   static constexpr int32_t kSpareBytes = 0;
   static constexpr int32_t kLoaderRegisters = 56;
 };
 
-// A form whose CTAs have room for a copying warp beside the tiles, which smaller boxes of the epilogue leave.
+// A form whose CTAs have room for a copying warp beside the tiles, which smaller boxes of the epilogue leave: for as many
+// pieces of 4 KiB as fit.
 template <class Base>
 struct WithSpareRoom : Base {
   static constexpr int32_t kBoxCols = 32;
-  static constexpr int32_t kSpareBytes = 8192 + 256;
+  static constexpr int32_t kCopyStages = Base::kStages == PingPong128x192::kStages ? 2 : 4;
+  static constexpr int32_t kSpareBytes = kCopyStages * 4096 + 256;
 };
 
 // A form whose CTAs have room for a few words beside the tiles, and registers for warps there that add up: what they have

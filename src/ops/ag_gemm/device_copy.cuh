@@ -145,10 +145,10 @@ TILEWIRE_DEVICE void run_copies(const FusedParameters& p, const CallSpace& space
 }
 
 // By one thread.
-template <class Role>
-TILEWIRE_DEVICE void run_copies_alone(const FusedParameters& p, const CallSpace& space, SoloCopy& copy,
+template <int32_t kStages, class Role>
+TILEWIRE_DEVICE void run_copies_alone(const FusedParameters& p, const CallSpace& space, SoloCopy<kStages>& copy,
                                       const Role& role, int32_t number) {
-  copy.run(copy_walk<SoloCopy::kPieceBytes>(p, space, role, SoloGate(space, number)));
+  copy.run(copy_walk<kSoloPieceBytes>(p, space, role, SoloGate(space, number)));
 }
 
 }  // namespace tilewire::ag_gemm

@@ -82,9 +82,9 @@ class Beside {
       : p_(p),
         space_(space),
         copy_(shared.spare(), p.pace_clocks),
-        finish_(shared.spare() + SoloCopy::kSharedBytes),
-        deal_(shared.spare() + SoloCopy::kSharedBytes + CtaFinish::kSharedBytes) {
-    static_assert(SoloCopy::kSharedBytes + CtaFinish::kSharedBytes + DealRing::kSharedBytes <= Form::kSpareBytes);
+        finish_(shared.spare() + Copy::kSharedBytes),
+        deal_(shared.spare() + Copy::kSharedBytes + CtaFinish::kSharedBytes) {
+    static_assert(Copy::kSharedBytes + CtaFinish::kSharedBytes + DealRing::kSharedBytes <= Form::kSpareBytes);
     static_assert(DealRing::kFits<Form::kStages>);
   }
 
@@ -112,10 +112,12 @@ class Beside {
   }
 
  private:
+  using Copy = SoloCopy<Form::kCopyStages>;
+
   TILEWIRE_DEVICE void run_copies_of_this_cta() const {
     if (threadIdx.x % 32 != 0) return;
     const auto cta = static_cast<int32_t>(blockIdx.x);
-    SoloCopy copy = copy_;
+    Copy copy = copy_;
     copy.start_after(p_.pace_clocks / gridDim.x * blockIdx.x);
     run_copies_alone(p_, space_, copy, PushRole(p_.schedule, cta), kPushRole);
     if (p_.schedule.frame.has_network()) {
@@ -124,7 +126,7 @@ class Beside {
   }
   const FusedParameters& p_;
   const CallSpace& space_;
-  SoloCopy copy_;
+  Copy copy_;
   CtaFinish finish_;
   DealRing deal_;
 };

@@ -45,7 +45,7 @@ struct LinePiece {
   bool ends_work;
 };
 // A box is always whole: past the last row there are zeros, which are not stored.
-TILEWIRE_DEVICE uint32_t loaded_bytes(const LinePiece&) { return SoloCopy::kPieceBytes; }
+TILEWIRE_DEVICE uint32_t loaded_bytes(const LinePiece&) { return kSoloPieceBytes; }
 TILEWIRE_DEVICE void load_piece(const LinePiece& piece, uint32_t to, uint32_t full) {
   ptx::tma_load(to, piece.map, full, 0, piece.row, piece.head, piece.batch);
 }
@@ -124,7 +124,7 @@ class ChunkWalk {
   // Keys, and behind them values: no piece has both.
   TILEWIRE_DEVICE void give(Piece& piece) {
     const uint32_t half = kIsOwn ? bytes_ / 2 : bytes_, end = at_ < half ? half : bytes_, left = end - at_;
-    const uint32_t bytes = left < SoloCopy::kPieceBytes ? left : SoloCopy::kPieceBytes;
+    const uint32_t bytes = left < kSoloPieceBytes ? left : kSoloPieceBytes;
     if constexpr (kIsOwn) {
       const uint32_t line = (at_ < half ? at_ : at_ - half) / static_cast<uint32_t>(p_.line_bytes);
       piece.map = at_ < half ? &p_.copied_k : &p_.copied_v;
@@ -154,7 +154,7 @@ class ChunkWalk {
 
 // By one thread, the `worker`-th of so many.
 template <bool kIsOwn, class Role>
-TILEWIRE_DEVICE void run_copies(const FusedParameters& p, const CallSpace& space, SoloCopy& copy, const Role& role,
+TILEWIRE_DEVICE void run_copies(const FusedParameters& p, const CallSpace& space, SoloCopy<2>& copy, const Role& role,
                                 int32_t number, int32_t worker, int32_t workers, bool by_unit = false) {
   using Dealt = SharedOutRole<Role>;
   copy.run(ChunkWalk<Dealt, kIsOwn>(p, space, Dealt(role, worker, workers, by_unit), number));

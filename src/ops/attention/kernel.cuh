@@ -107,19 +107,20 @@ class Beside {
   }
 
  private:
-  static constexpr int32_t kCopyBytes = SoloCopy::kSharedBytes + 112;  // a whole number of lines of 128 bytes
+  using Copy = SoloCopy<2>;
+  static constexpr int32_t kCopyBytes = Copy::kSharedBytes + 112;  // a whole number of lines of 128 bytes
   static_assert(kCopyBytes % 128 == 0);
 
   TILEWIRE_DEVICE void copy_own(int32_t cta, int32_t ctas) const {
     if (threadIdx.x % 32 != 0) return;
-    SoloCopy copy = pushes_;
+    Copy copy = pushes_;
     copy.start_after(p_.pace_clocks / gridDim.x * blockIdx.x);
     run_copies<true>(p_, space_, copy, LoadRole(p_.schedule), kLoadRole, cta, ctas);
     if (p_.schedule.local_peers() > 0) run_copies<true>(p_, space_, copy, PushRole(p_.schedule), kPushRole, cta, ctas);
   }
   TILEWIRE_DEVICE void forward(int32_t worker, int32_t workers) const {
     if (threadIdx.x % 32 != 0 || !p_.schedule.frame.has_network() || p_.schedule.local_peers() == 0) return;
-    SoloCopy copy = forwards_;
+    Copy copy = forwards_;
     copy.start_after(p_.pace_clocks / gridDim.x * blockIdx.x);
     const bool has_window = p_.schedule.window < p_.schedule.units();
     run_copies<false>(p_, space_, copy, ForwardRole(p_.schedule), kForwardRole, worker, workers, has_window);
@@ -127,7 +128,7 @@ class Beside {
 
   const FusedParameters& p_;
   const CallSpace& space_;
-  SoloCopy pushes_, forwards_;
+  Copy pushes_, forwards_;
   CtaFinish finish_;
 };
 

@@ -65,6 +65,8 @@ TEST_F(FusedAllReducePlanTest, WhereRanksShareAGpuItChoosesWhatWasMeasuredToBeFa
     EXPECT_EQ(plan.choice.chunk_cols, 256);
     EXPECT_EQ(form_of(plan), &FusedPlan::kForms[0]);
   }
+  // Of half as many rounds.
+  EXPECT_EQ(best(problem(2048, 4096, 8192), x).choice.gather_behind, 4);
   for (const int64_t m : {1, 8, 64}) EXPECT_TRUE(best(problem(m, 8192, 1024), x).choice.is_one_shot) << m;
 }
 

@@ -13,6 +13,9 @@
 namespace tilewire::gemm_rs {
 
 constexpr int64_t kBandBlocks = 4;  // all ranks walk a few owners' chunks at a time: squares of the matrix
+// About two of the rounds in which all clusters of a rank have a chunk: what goes over the network is then made before what
+// does not, and the last chunks of a call have no way to go. (docs/decisions/0121)
+constexpr int64_t kOwnBehind = 8;
 
 // See planning/planner.h and reduction/tiled_planner.h.
 class FusedPlanner : public TiledPlanner<FusedPlanner, FusedPlan, ScheduleTables> {
@@ -27,7 +30,10 @@ class FusedPlanner : public TiledPlanner<FusedPlanner, FusedPlan, ScheduleTables
     const ReductionCut cut = cut_of(p_, c);
     return reason_against_chunks(cut, reduction_needs(x_.topology, cut), wire_types(p_.wire_dtype).node_sum, x_);
   }
-  static std::vector<PlanChoice> shared_choices() { return {PlanChoice{.band_blocks = kBandBlocks, .cursors = {}}}; }
+  std::vector<PlanChoice> shared_choices() const {
+    return {
+        PlanChoice{.band_blocks = kBandBlocks, .own_behind = x_.topology.nodes > 1 ? kOwnBehind : 0, .cursors = {}}};
+  }
 
   double moving_s(const PlanChoice&, const ReductionCut& cut) const {
     const WireTypes wire = wire_types(p_.wire_dtype);

@@ -42,6 +42,7 @@ requires std::is_same_v<std::remove_const_t<Fused>, FusedPlan>
 void for_each_field(Fused& plan, Visit&& visit) {
   for_each_field(plan.choice, visit);
   visit("band_blocks", plan.choice.band_blocks, NumberRange{1, 1 << 20});
+  visit("own_behind", plan.choice.own_behind, NumberRange{0, 1 << 20});
   for_each_tile_field(plan, visit);
 }
 

@@ -10,15 +10,18 @@ std::string to_json(const FusedPlan& plan) { return choice_to_json(kCallName, pl
 FusedPlan FusedPlan::from_json(const std::string& json) { return choice_from_json<FusedPlan>(kCallName, json); }
 
 std::string FusedPlan::shared_text() const {
-  return fmt::format("{}, bands of {}", choice.shared_text(), choice.band_blocks);
+  return fmt::format("{}, bands of {}, own node {} rounds behind", choice.shared_text(), choice.band_blocks,
+                     choice.own_behind);
 }
 
 CallParts FusedPlan::agreed() const {
-  return joined(choice.agreed(), {{fmt::format("band_blocks = {}", choice.band_blocks), kPlanAdvice}});
+  return joined(choice.agreed(), {{fmt::format("band_blocks = {}", choice.band_blocks), kPlanAdvice},
+                                  {fmt::format("own_behind = {}", choice.own_behind), kPlanAdvice}});
 }
 
 std::string FusedPlan::text() const {
-  return fmt::format("{}, bands of {}, tiles {}", choice.text(), choice.band_blocks, name_of_form(*this));
+  return fmt::format("{}, bands of {}, own node {} rounds behind, tiles {}", choice.text(), choice.band_blocks,
+                     choice.own_behind, name_of_form(*this));
 }
 
 }  // namespace tilewire::gemm_rs

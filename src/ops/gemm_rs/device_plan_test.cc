@@ -56,6 +56,7 @@ TEST_F(FusedReductionPlanTest, WhereRanksShareAGpuItChoosesWhatWasMeasuredToBeFa
     EXPECT_EQ(plan.choice.chunk_rows, 256);
     EXPECT_EQ(plan.choice.chunk_cols, chunk_cols);
     EXPECT_EQ(plan.choice.reduce_workers, 4);
+    EXPECT_EQ(plan.choice.own_behind, 8);
     EXPECT_EQ(form_of(plan), &FusedPlan::kForms[0]);
   }
 }
@@ -94,6 +95,7 @@ TEST_F(FusedReductionPlanTest, FewChunksInTheFlagAreaMakeThemLargerAndASmallAren
 TEST_F(FusedReductionPlanTest, JsonGoesBothWaysAndAGivenPlanIsTaken) {
   FusedPlan plan = make_plan<FusedPlan>(problem(8192, 4096, 4096), context()).choice;
   plan.choice.band_blocks = 3;
+  plan.choice.own_behind = 5;
   plan.choice.reduce_workers = 7;
   plan.tile_rows = FusedPlan::kForms[2].work_rows();
   plan.tile_cols = FusedPlan::kForms[2].work_cols();
@@ -118,7 +120,9 @@ TEST_F(FusedReductionPlanTest, WhatHasNoRowsNoDepthNoColumnsOrOneRankIsPlanned) 
   const TopologyTables alone = TopologyTables::from_layout({1});
   PlanContext x = context();
   x.topology = alone.view();
-  EXPECT_TRUE(make_plan<FusedPlan>({.rows = {8192}, .n = 8192, .k = 8192}, x).choice.choice.is_fused);
+  const PlanChoice one = make_plan<FusedPlan>({.rows = {8192}, .n = 8192, .k = 8192}, x).choice.choice;
+  EXPECT_TRUE(one.is_fused);
+  EXPECT_EQ(one.own_behind, 0);
 }
 
 TEST_F(FusedReductionPlanTest, TooFewSmsElementsOfThirtyTwoBitsAndWrongRowListsAreRefused) {

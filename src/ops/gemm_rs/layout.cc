@@ -11,7 +11,8 @@ ReductionCut cut_of(const Problem& p, const PlanChoice& choice) {
           .chunk_rows = std::min(choice.chunk_rows, most_rows),
           .chunk_cols = std::min(choice.chunk_cols, std::max<int64_t>(1, p.n)),
           .window = choice.window,
-          .band_blocks = choice.band_blocks};
+          .band_blocks = choice.band_blocks,
+          .own_behind = choice.own_behind};
 }
 
 ReductionLayout layout_of(const Problem& p, const PlanChoice& choice, const PlanContext& x) {

@@ -28,6 +28,7 @@ struct PlanChoice {
   int64_t chunk_cols = 256;
   int64_t window = 0;       // chunks of an owner that have a slot of each source at a time; 0: all
   int64_t band_blocks = 1;  // blocks of columns that chunks go through together; no number of plans of CPU ranks
+  int64_t own_behind = 0;   // rounds by which chunks for the own node come behind others; likewise
   // This rank's own:
   bool is_fused = true;
   int32_t workers = 1;

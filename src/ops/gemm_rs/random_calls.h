@@ -18,7 +18,8 @@ struct OpRandomCalls<gemm_rs::Op> {
                                    .n = dice.one_in(5) ? 0 : 1 + dice.below(20),
                                    .wire_dtype = dice.pick<DataType>({DataType::bf16, DataType::fp16, DataType::fp32}),
                                    .k = 8};
-    const auto shared = random_shared<gemm_rs::PlanChoice>(dice, 4, 10);
+    auto shared = random_shared<gemm_rs::PlanChoice>(dice, 4, 10);
+    if (dice.one_in(2)) shared.own_behind = dice.below(6);
     std::vector<gemm_rs::PlanChoice> choices;
     for (int32_t r = 0; r < ranks; ++r) choices.push_back(random_own(shared, dice));
     simulation.add_call<gemm_rs::RankModel>(problem, choices);

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "ops/gemm_rs/plan.h"
+#include "schedule/reduction_tables.h"
+#include "schedule/topology_tables.h"
 #include "testing/schedule_test_support.h"
 
 namespace tilewire::gemm_rs {
@@ -157,6 +159,27 @@ TEST(GemmRsSchedule, ChunksGoInRoundsWithTheOwnOnesLastAndNoReceiverServedByAllA
     std::set<int32_t> at_once;
     for (const auto& t : takers) at_once.insert(t[step]);
     EXPECT_EQ(at_once.size(), 4u) << "step " << step;
+  }
+}
+
+// What goes over the network is made earlier by as many rounds as the plan says; each owner's chunks keep their order.
+TEST(GemmRsSchedule, ChunksForTheOwnNodeComeAsManyRoundsBehindAsThePlanSays) {
+  const TopologyTables topology = TopologyTables::from_layout({2, 1});
+  const Topology t = topology.view();
+  for (const int32_t behind : {0, 1, 3, 1000}) {
+    const ReductionTables tables(
+        t, Rank{1}, {.rows = {9, 14, 17}, .cols = 8, .chunk_rows = 4, .chunk_cols = 8, .own_behind = behind});
+    const ReductionMap map = tables.view();
+    std::vector<int32_t> next(3, 0);
+    int64_t last_round = 0;
+    for (int32_t i = 0; i < map.total_chunks(); ++i) {
+      const OwnedChunk c = map.at(map.order[i]);
+      EXPECT_EQ(c.chunk.value, next[static_cast<size_t>(c.owner.value)]++) << "owner " << c.owner.value;
+      const int64_t round = c.chunk.value + (t.same_node(c.owner, Rank{1}) ? std::min(behind, map.total_chunks()) : 0);
+      EXPECT_GE(round, last_round) << "behind " << behind;
+      last_round = round;
+    }
+    EXPECT_EQ(next, (std::vector<int32_t>{3, 4, 5}));
   }
 }
 

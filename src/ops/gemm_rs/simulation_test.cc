@@ -31,18 +31,22 @@ const std::vector<Layout>& layouts() {
 // thread it could, so kernels wait for the next one in a warp of its own.
 TEST(GemmRsSimulation, WhoTakesAChunkIsFree) {
   for (const Layout& layout : {Layout{2, 2}, Layout{3, 1}, Layout{4}, Layout{1, 1}}) {
-    for (const int64_t window : {0, 1, 2, 5}) {
+    for (const auto& [window, own_behind] :
+         {std::pair<int64_t, int64_t>{0, 0}, {0, 3}, {1, 0}, {2, 1}, {5, 0}, {5, 4}}) {
       OpSimulation simulation = small_simulation(layout);
       for (int64_t call = 0; call < 3; ++call) {
         std::vector<int64_t> rows;
         for (int64_t r = 0; r < ranks_of(layout); ++r) rows.push_back((r * 5 + call * 3) % 13);
         PlanChoice choice = small_plan(window);
         choice.workers = 3;
+        choice.own_behind = own_behind;
         simulation.add_call<TakenRankModel<RankModel, ComputeRole>>(problem(rows), {choice});
       }
       for (uint64_t seed = 0; seed < 4; ++seed) {
         const SimReport report = walk_sequence(simulation, seed);
-        EXPECT_TRUE(report.ok()) << testing::PrintToString(layout) << " window " << window << "\n" << report.text();
+        EXPECT_TRUE(report.ok()) << testing::PrintToString(layout) << " window " << window << ", own " << own_behind
+                                 << " behind\n"
+                                 << report.text();
       }
     }
   }
