@@ -8,6 +8,7 @@ import sys
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import get_ident, main_thread
 from types import TracebackType
 from typing import Any
 
@@ -56,6 +57,7 @@ class Communicator:
         self._pid = os.getpid()
         self._earlier_error = _uncaught_error()  # of an interactive session, say: not what ended this communicator
         self._last_call: _core.CallReport | None = None
+        self._begun: str | None = None  # the operation of the main thread's call, from its checks to its last word
         # Read once, so that they can be asked for after close().
         self._rank, self._world_size = core.rank, core.world_size
         self._node, self._local_rank, self._nodes = core.node, core.local_rank, core.nodes
@@ -200,6 +202,19 @@ class Communicator:
         if self._world_size > 1 and not self.is_closed and (self._gpu_rank is None or not is_capturing()):
             self._core.abort(f"interrupted in {op}")
 
+    # Ctrl-C comes between any two steps of the interpreter, so also between a call's checks and what tells of it: then
+    # the call is found lost when the next one begins.
+    def _begin_call(self, op: str) -> None:
+        if get_ident() != main_thread().ident:  # which alone gets Ctrl-C
+            return
+        lost, self._begun = self._begun, op
+        if lost is not None and self._world_size > 1 and not self.is_closed:
+            self._core.abort(f"interrupted in {lost}")
+
+    def _end_call(self) -> None:
+        if get_ident() == main_thread().ident:
+            self._begun = None
+
     def _place(self, error: Exception, where: str = "") -> None:
         """Names this rank in an error of its own checks, which know of none."""
         if isinstance(error, Error) and "rank " not in error.where:
@@ -212,9 +227,11 @@ class Communicator:
             self._note_refused()
         else:
             self._tell_interrupt("a call")
+        self._end_call()
 
     def _note(self, report: _core.CallReport) -> None:
         self._last_call = report
+        self._end_call()
 
     def _memory(self, example: Any, stream: Any) -> Memory:
         """For the arrays of a call of which `example` is one."""
@@ -380,11 +397,21 @@ class calling:
         self._comm = comm
 
     def __enter__(self) -> Communicator:
+        self._comm._begin_call(self._op)
         return self._comm
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if error is not None:
+            try:
+                self._tell(error)
+            except Exception:
+                self._comm._end_call()
+                raise
+            self._comm._end_call()
+
+    def _tell(self, error: BaseException) -> None:
         if isinstance(error, MemoryError):
             where = f"rank {self._comm._rank}, {self._op}"
             refusal = ResourceError("there is no memory for the arguments", where=where, values=str(error))
@@ -393,7 +420,7 @@ class calling:
         if isinstance(error, Exception):
             self._comm._place(error, self._op)
             self._comm._tell_refusal(self._op, error, self._exchanges_rows)
-        elif error is not None:
+        else:
             self._comm._tell_interrupt(self._op)
 
 

@@ -129,6 +129,7 @@ class Handle(Generic[S]):
         self._token = object()  # what its calls share
         try:
             self._handle = make_handle(self._comm._core, self._shape)
+            self._comm._end_call()
         except BaseException as error:
             self._comm._tell_lost_call(error)
             raise

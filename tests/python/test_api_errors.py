@@ -411,6 +411,30 @@ def test_ctrl_c_that_is_seen_at_the_end_of_a_call_ends_it(monkeypatch: pytest.Mo
                 comm.check()
 
 
+def test_ctrl_c_between_a_calls_checks_and_its_making_is_found_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    import numpy as np
+
+    import tilewire as tw
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    a = np.ones((4, 4), np.float32)
+    with tw.init() as comm, monkeypatch.context() as patch:
+        patch.setattr(comm, "_world_size", 2)
+        tw.all_gather_matmul(a, a)
+        with pytest.raises(tw.InvalidArgument):
+            tw.all_gather_matmul(a, a[:3])
+        handle = tw.AllGatherMatmul([4], 4, 4, dtype="fp32", comm=comm)
+        handle(a, a)
+        with patch.context() as during:
+            during.setattr("tilewire.all_gather.partial", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                tw.all_gather_matmul(a, a)
+        with pytest.raises(tw.Aborted, match="interrupted in all_gather_matmul"):
+            tw.all_gather_matmul(a, a)
+
+
 def test_calls_of_two_threads_take_turns() -> None:
     import numpy as np
 

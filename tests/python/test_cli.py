@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from typer.testing import CliRunner, Result
 import tilewire
 from synthetic_trace import make_trace
 from tilewire import _core, doctor
-from tilewire.cli import app
+from tilewire.cli import app, numbers
 from tilewire.cli.plan import folded
 from tilewire.gpu.driver import Gpu, NoDriver
 from tilewire.op_list import OPS
@@ -552,3 +553,18 @@ def test_plan_speaks_in_units_that_one_reads() -> None:
     output = invoke("plan", "all_gather_matmul", "--m", "2048", "--k", "1024", "--n", "512", "--nodes", "2,2").output
     assert " ms" in output
     assert not re.search(r"\d{5,}\.?\d* .?s\b", output), output
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_long_work_says_for_how_long(
+    is_watched: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(numbers, "_TICK_S", 0.001)
+    monkeypatch.setattr(numbers, "_FIRST_WORD_S", 0.001)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_watched)
+    told, end = "", time.monotonic() + 60
+    with numbers.working("planning much"):
+        while not re.search(r"planning much \.\.\. \d+ s", told) and time.monotonic() < end:
+            told += capsys.readouterr().err
+    assert ("\rplanning much ... 0 s" if is_watched else "tilewire: planning much ... 0 s\n") in told
+    assert capsys.readouterr().err.endswith("\r\033[K") == is_watched

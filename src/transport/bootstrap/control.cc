@@ -56,9 +56,20 @@ void ControlConnection::Monitor::raise(const CallFault& fault) {
   post({.type = ControlType::abort, .rank = joined_.rank, .kind = fault.kind, .text = fault.text});
 }
 
+// A rank that has ended the communicator makes no call any more, however long the news is on its way: others may be in the
+// call that it left.
+void ControlConnection::Monitor::throw_if_ended(Lock& lock) {
+  throw_if_dead(lock);
+  if (raised_) await_and_throw(lock, *raised_);
+}
+
 // All ranks are to get one text, so what is thrown is what rank 0 makes of it.
 void ControlConnection::Monitor::raise_and_throw(Lock& lock, const CallFault& fault) {
   raise(fault);
+  await_and_throw(lock, fault);
+}
+
+void ControlConnection::Monitor::await_and_throw(Lock& lock, const CallFault& fault) {
   changed_.wait_until(lock, deadline_in(kAbortRoundTrip), [&] { return abort_ || phase_ == Phase::stopped; });
   if (abort_) throw_abort();
   throw Error(fault.kind, {.what = fault.text, .where = fmt::format("rank {}", joined_.rank.value)});
@@ -139,7 +150,7 @@ void ControlConnection::Monitor::raise_expired(Lock& lock, const GatherTag& tag,
 void ControlConnection::Monitor::begin_call(uint64_t call, CallTextRef text) {
   throw_if_forked();
   Lock lock(mutex_);
-  throw_if_dead(lock);
+  throw_if_ended(lock);
   if (const Verdict verdict = ledger_.begin_call(call, std::move(text))) raise_and_throw(lock, *verdict);
 }
 
@@ -151,7 +162,7 @@ void ControlConnection::Monitor::describe_call(uint64_t call, CallTextRef text) 
 void ControlConnection::Monitor::enter_call(uint64_t call) {
   throw_if_forked();
   Lock lock(mutex_);
-  throw_if_dead(lock);
+  throw_if_ended(lock);
   if (const Verdict verdict = ledger_.enter_call(call)) raise_and_throw(lock, *verdict);
 }
 

@@ -58,7 +58,9 @@ class ControlConnection::Monitor {
   void throw_if_dead(const Lock& lock) const;
   void post(ControlRecord record);
   void raise(const CallFault& fault);
+  void throw_if_ended(Lock& lock);
   [[noreturn]] void raise_and_throw(Lock& lock, const CallFault& fault);
+  [[noreturn]] void await_and_throw(Lock& lock, const CallFault& fault);
   void check_gather_size(const GatherTag& tag, size_t own_bytes) const;
   void start_gather(Lock& lock, const GatherTag& tag, Bytes mine);
   void report_expired(Lock& lock, const GatherTag& tag, std::chrono::nanoseconds waited);

@@ -168,6 +168,20 @@ TEST(Control, IdleRanksThatLiveLongerThanTheDeathLimitAreNotDead) {
   });
 }
 
+TEST(Control, WhoHasAbortedMakesNoCallHoweverLateTheNewsIs) {
+  for (int turn = 0; turn < 20; ++turn) {
+    const auto failures = run_connected(2, [turn](Member m) {
+      m.control.begin_call(1, said("gemm"));
+      if (m.rank == 1) {
+        m.control.send_abort(ErrorKind::aborted, "rank 1 left its call");
+        turn % 2 == 0 ? m.control.enter_call(1) : m.control.begin_call(2, said("gemm"));
+      }
+      m.seen.wait([&] { return !m.seen.aborts.empty(); });
+    });
+    expect_failure(failures[1], ErrorKind::aborted, {"rank 1 left its call"});
+  }
+}
+
 TEST(Control, AbortWakesAGather) {
   const SteadyTime start = steady_now();
   const auto failures = run_connected(2, [](Member m) {
