@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tilewire.op_list import OPS
 
 if TYPE_CHECKING:
-    from tilewire.communicator import CallReport, Communicator, init
+    from tilewire.communicator import CallReport, Communicator
     from tilewire.errors import (
         Aborted,
         Closed,
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         ResourceError,
         Unavailable,
     )
+    from tilewire.joining import init
     from tilewire.moe_dispatch import Dispatched, DispatchHandle
     from tilewire.op_list import *  # noqa: F403
     from tilewire.plans import Plan
@@ -64,7 +65,8 @@ __all__ = [
 __all__ += [name for op in OPS for name in op.exports]
 
 _HOMES = {
-    "tilewire.communicator": ("CallReport", "Communicator", "init"),
+    "tilewire.communicator": ("CallReport", "Communicator"),
+    "tilewire.joining": ("init",),
     "tilewire.moe_dispatch": ("DispatchHandle", "Dispatched"),
     "tilewire.plans": ("Plan",),
     "tilewire.sequence": ("shard", "shard_rows", "unshard"),

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tilewire import _core
 from tilewire.argument_checks import counts, switch
-from tilewire.communicator import Communicator, calling
+from tilewire.calling import calling
+from tilewire.communicator import Communicator
 from tilewire.operands import Operands, choose_rows, dtypes_of
 from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text, shared_rows
 from tilewire.weight_calls import Given, WeightCall, WeightHandle, fill_shape, prepare

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tilewire import _core, arrays
 from tilewire.argument_checks import count, counts, is_single, number, switch
-from tilewire.communicator import Communicator, calling
+from tilewire.calling import calling
+from tilewire.communicator import Communicator
 from tilewire.errors import InvalidArgument
 from tilewire.gpu.views import is_contiguous
 from tilewire.op_calls import Call, Handle, runner

@@ -12,10 +12,10 @@ from threading import get_ident, main_thread
 from types import TracebackType
 from typing import Any
 
-from tilewire import _core, stores
-from tilewire.argument_checks import counts, is_switch, one_or_more_counts, utf8
-from tilewire.errors import Error, InvalidArgument, ResourceError
-from tilewire.gpu.imported import chosen_gpu, is_capturing
+from tilewire import _core
+from tilewire.argument_checks import one_or_more_counts, utf8
+from tilewire.errors import Error, InvalidArgument
+from tilewire.gpu.imported import is_capturing
 from tilewire.gpu.memory import GpuMemory
 from tilewire.gpu.rank import GpuRank
 from tilewire.gpu.repeats import Again
@@ -266,162 +266,22 @@ class Communicator:
         return f"<tilewire.Communicator rank {self._rank} of {self._world_size} on {nodes}{state}>"
 
 
-def init(
-    rank: int | None = None,
-    world_size: int | None = None,
-    rendezvous: str | None = None,
-    *,
-    layout: str | Sequence[int] | None = None,
-    device: Any = None,
-    secret: str | None = None,
-    store: Any = None,
-    **options: Any,
-) -> Communicator:
-    """Joins the ranks of a job. Collective: returns when all have come.
+def _gpu_rank(core: _core.Communicator) -> GpuRank | None:
+    return GpuRank(core) if core.gpu >= 0 else None
 
-    `device` says what the ranks are: "cpu" (left out), or "cuda", GPUs of one host. Arrays of a GPU rank are in the
-    memory of its GPU: that of `cuda_device`, which "cuda:1" sets too, else the one that the program has chosen in torch
-    or CuPy (torch.cuda.set_device), else in turn for the ranks of a host. Several ranks may share one (`sms`), under
-    MPS.
 
-    What is left out comes from the launcher: torchrun, mpirun, srun or `tilewire run`, by their environment variables.
-    mpirun gives ranks of several hosts no place to meet: set TILEWIRE_RENDEZVOUS, or MASTER_ADDR and MASTER_PORT.
-    Without any launcher, and with no place to meet, it is a job of one rank.
-
-    `rendezvous` is "host:port" of rank 0, which listens there. `store` takes its place: an object with
-    `set(key, value)` and `get(key)`, and perhaps `wait(keys, timeout)`, as torch.distributed's stores have; the address
-    and a secret travel through it. Under torchrun its own store is used.
-    `layout` is the ranks of each node, "2,2" or [2, 2]; without it, nodes are hosts. `secret` is shared by all ranks
-    and proves them to one another. All other options by name: docs/options.md has them and their variables.
-
-    The communicator is also the default of calls without `comm=` while it is the only open one.
-
-    Raises on every rank: `DeadlineError` (lists the ranks that did not come), `Mismatch` (names who differs and both
-    values), `InvalidArgument` (an unknown option, with the nearest known one), `ResourceError` (a port in use, memory).
-    What one rank alone refuses is `Refused` on the others, with its text, unless it is rank 0 or cannot reach it.
-    """
-    _load_calls()
-    given = {"rank": rank, "world_size": world_size, "rendezvous": rendezvous, "secret": secret, **options}
-    try:
-        if device is not None:
-            _set_device(given, device)
-        if layout is not None:
-            given["layout"] = layout if isinstance(layout, str) else ",".join(map(str, counts("layout", layout)))
-        settings = {name: _text(name, value) for name, value in given.items() if value is not None}
-        if "layout" in settings:
-            settings["layout"] = settings["layout"].replace("+", ",")
-    except Error as error:
-        _refuse_init(given, store, error)
-        raise
-    _choose_gpu(settings)
-    found = stores.find_store(store, settings)
+def opened(core: _core.Communicator) -> Communicator:
+    """The communicator of a job that was joined."""
     global _were_made
-    comm = Communicator(_core.init(settings, found))
+    comm = Communicator(core)
     _were_made = True
     _open.append(comm)
     return comm
 
 
-def _set_device(given: dict[str, Any], device: Any) -> None:
-    """ "cuda:1", also as torch.device has it, is a kind and a number."""
-    kind, colon, number = str(device).partition(":")
-    given["device"] = kind if number.isdigit() else str(device)
-    if not (colon and number.isdigit() and kind == "cuda"):
-        return
-    if given.get("cuda_device") not in (None, int(number), number):
-        raise InvalidArgument(
-            "device and cuda_device are different GPUs",
-            values=f"device = {device}, cuda_device = {given['cuda_device']}",
-            limit="must be the same",
-        )
-    given["cuda_device"] = number
-
-
-def _choose_gpu(settings: dict[str, str]) -> None:
-    """The one that the program has chosen, where nothing else says which."""
-    is_cuda = settings.get("device", os.environ.get("TILEWIRE_DEVICE")) == "cuda"
-    if not is_cuda or "cuda_device" in settings or os.environ.get("TILEWIRE_CUDA_DEVICE"):
-        return
-    gpu = chosen_gpu()
-    if gpu >= 0:
-        settings["cuda_device"] = str(gpu)
-
-
-def _gpu_rank(core: _core.Communicator) -> GpuRank | None:
-    return GpuRank(core) if core.gpu >= 0 else None
-
-
-def _refuse_init(given: Mapping[str, Any], store: Any, error: Error) -> None:
-    """Tells the other ranks, which wait for this one, why it does not come. They may be out of reach."""
-    settings: dict[str, str] = {}
-    for name in ("rank", "world_size", "rendezvous", "secret", "interface"):
-        with suppress(Error):
-            if given.get(name) is not None:
-                settings[name] = _text(name, given[name])
-    with suppress(Exception):  # a store of the user's may raise anything
-        _core.refuse_init(settings, stores.find_store(store, settings), error)
-
-
-def _load_calls() -> None:
-    """Imports what calls need. Were it left to the first call, a child forked by another thread in the middle of it
-    would find the locks of Python's imports taken for ever."""
-    import tilewire
-
-    for name in tilewire.__all__:
-        getattr(tilewire, name)
-
-
-class calling:
-    """Around this rank's own checks of a collective call: gives `comm` or, for None, the only open communicator.
-
-    An error within is told to the other ranks, which may wait for this one; so is a `comm` that is none. `rows`: the
-    argument of that name, if the call has one.
-    """
-
-    __slots__ = ("_comm", "_exchanges_rows", "_op")
-
-    def __init__(self, op: str, comm: Communicator | None, rows: Any = None) -> None:
-        self._op = op
-        self._exchanges_rows = isinstance(rows, str) and rows == "exchange"
-        if comm is None:
-            comm = default_communicator()
-        elif not isinstance(comm, Communicator):
-            error = InvalidArgument(
-                "comm is no communicator",
-                values=f"comm is a {type(comm).__name__}",
-                limit="must be what tilewire.init() gave, or None",
-            )
-            if len(_open) == 1:
-                _open[0]._tell_refusal(op, error, self._exchanges_rows)
-            raise error
-        self._comm = comm
-
-    def __enter__(self) -> Communicator:
-        self._comm._begin_call(self._op)
-        return self._comm
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is not None:
-            try:
-                self._tell(error)
-            except Exception:
-                self._comm._end_call()
-                raise
-            self._comm._end_call()
-
-    def _tell(self, error: BaseException) -> None:
-        if isinstance(error, MemoryError):
-            where = f"rank {self._comm._rank}, {self._op}"
-            refusal = ResourceError("there is no memory for the arguments", where=where, values=str(error))
-            self._comm._tell_refusal(self._op, refusal, self._exchanges_rows)
-            raise refusal from error
-        if isinstance(error, Exception):
-            self._comm._place(error, self._op)
-            self._comm._tell_refusal(self._op, error, self._exchanges_rows)
-        else:
-            self._comm._tell_interrupt(self._op)
+def open_communicators() -> list[Communicator]:
+    """Of this process; the one that was made first comes first."""
+    return list(_open)
 
 
 def default_communicator() -> Communicator:
@@ -438,12 +298,6 @@ def default_communicator() -> Communicator:
         limit="must be 1 that is open",
         advice=advice,
     )
-
-
-def _text(name: str, value: Any) -> str:
-    if is_switch(value):
-        raise InvalidArgument(f"{name} cannot be", values=f"{name} = {value}", limit="no option is a truth value")
-    return utf8(name, str(value))
 
 
 def _text_of(error: BaseException | None) -> str:

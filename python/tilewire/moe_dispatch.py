@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewire import _core, arrays
 from tilewire.argument_checks import INT32_MOST, count, counts, is_single
-from tilewire.communicator import Communicator, calling
+from tilewire.calling import calling
+from tilewire.communicator import Communicator
 from tilewire.op_calls import Call, Handle, runner
 from tilewire.operand_memory import Memory
 from tilewire.operands import dtypes_of

@@ -7,7 +7,8 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from tilewire.communicator import Communicator, calling
+from tilewire.calling import calling
+from tilewire.communicator import Communicator
 from tilewire.errors import Error
 
 if TYPE_CHECKING:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tilewire import _core
 from tilewire.argument_checks import count, counts
-from tilewire.communicator import Communicator, calling
+from tilewire.calling import calling
+from tilewire.communicator import Communicator
 from tilewire.errors import InvalidArgument
 from tilewire.operands import choose_rows, dtypes_of
 from tilewire.plans import AnyPlan, Plan, answered, describe_machine, plan_text, shared_rows

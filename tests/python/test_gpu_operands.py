@@ -15,7 +15,7 @@ import fake_torch
 import tilewire as tw
 from fake_torch import Foreign, Stream, bfloat16, float16, float32, int8, int32, int64, placed, tensor
 from tilewire import InvalidArgument, ResourceError, Unavailable
-from tilewire.communicator import calling
+from tilewire.calling import calling
 from tilewire.gpu.imported import chosen_gpu
 from tilewire.gpu.memory import GpuMemory
 from tilewire.gpu.rank import GpuRank
