@@ -66,7 +66,7 @@ soak: configure ## Run the long tests, SOAK_MINUTES (10) for each that runs by t
 asan: setup ## Build and run the C++ tests with AddressSanitizer and UndefinedBehaviorSanitizer
 	@scripts/sanitize asan
 
-asan-rdma: setup ## The same of all tests over soft-RoCE, in the guest; long
+asan-rdma: setup ## The same of all tests over soft-RoCE, in the guest (a quarter of an hour)
 	@scripts/sanitize asan --rdma
 
 tsan: setup ## Build and run the C++ tests with ThreadSanitizer

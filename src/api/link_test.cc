@@ -55,7 +55,7 @@ LinkReport run_link_test(Options options, const LinkTest& test, const std::atomi
     throw;
   }
 #if defined(TILEWIRE_HAS_CUDA)
-  LinkTestResult result = run_link_test(setup, settings, run_link_kernel);
+  LinkTestResult result = run_link_test(setup, settings, make_link_kernel);
 #else
   LinkTestResult result = run_link_test(setup, settings);
 #endif

@@ -1,6 +1,7 @@
 // The link test between ranks of several nodes: kernels send, and read what arrives.
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "device/link/link_series.h"
 #include "executor/link/link_probe.h"
 #include "executor/link/link_test.h"
@@ -22,8 +23,9 @@ std::unique_ptr<Session> join(Options options) {
 }  // namespace
 
 void test_links(const Options& options) {
+  set_log_level(parse_log_level(options.log_level));
   const LinkTestResult result =
-      run_link_test(setup_of(options), {.seconds = 0.3, .messages = 1'000'000}, run_link_kernel);
+      run_link_test(setup_of(options), {.seconds = 0.3, .messages = 1'000'000}, make_link_kernel);
   const auto report = nlohmann::json::parse(result.json);
   expect(report.at("memory") == "GPU", "the report says whose memory it was");
   for (const auto& link : report.at("links")) {
@@ -38,7 +40,7 @@ void test_torn_links(const Options& options) {
   Options own = options;
   if (own.rank == 0) own.fault = "tear:nth=1;tear:nth=300;tear:nth=16900";
   const std::unique_ptr<Session> session = join(own);
-  LinkProbe probe(*session, run_link_kernel);
+  LinkProbe probe(*session, make_link_kernel);
   const LinkChecks torn = probe.ordering(Rank{0}, Rank{1}, 17'000, 4096);
   expect(torn.wrong == 3, "kernels find each message that is not whole: " + std::to_string(torn.wrong));
   expect(probe.ordering(Rank{1}, Rank{0}, 1000, 4096).wrong == 0, "and no other");
@@ -51,7 +53,7 @@ void test_lost_links(const Options& options) {
   if (own.rank == 0) own.fault = "drop:peer=1,after=300";
   const std::unique_ptr<Session> session = join(own);
   const auto begin = Clock::now();
-  const auto error = error_of([&] { LinkProbe(*session, run_link_kernel).ordering(Rank{0}, Rank{1}, 17'000, 4096); });
+  const auto error = error_of([&] { LinkProbe(*session, make_link_kernel).ordering(Rank{0}, Rank{1}, 17'000, 4096); });
   std::printf("  rank %lld after %.1f ms: %s\n", static_cast<long long>(own.rank), ms_since(begin),
               error ? error->what() : "no error");
   expect(error && error->kind() == ErrorKind::deadline &&

@@ -1,18 +1,23 @@
 #include "device/comm/call_setup.cuh"
-#include "device/comm/relay_warp.cuh"
+#include "device/comm/call_warp.cuh"
 #include "device/cuda_check.cuh"
 #include "device/link/link_series.h"
+
+#include <memory>
 
 namespace tilewire {
 namespace {
 
 constexpr int32_t kThreads = 256;
-constexpr int32_t kCtas = 2;          // one that sends or reads, one that relays
+constexpr int32_t kCtas = 2;  // one that sends or reads, one that relays
+constexpr uint64_t kMostTrips = 1 << 14;
 constexpr int32_t kFilledAtOnce = 8;  // chunks
 
+// In pinned host memory, written once by a kernel that has done all it should.
 struct LinkFindings {
   uint64_t ns = 0;
   uint64_t wrong = 0;
+  uint64_t epoch = 0;  // its last one
 };
 
 struct LinkParameters {
@@ -20,7 +25,7 @@ struct LinkParameters {
   CallView call;
   LinkSeries series;
   LinkFindings* findings = nullptr;
-  uint64_t* trip_ns = nullptr;  // [epochs]; null: nobody asks
+  uint64_t* trip_ns = nullptr;  // [kMostTrips]
 };
 
 // The part of one rank, by all threads of a CTA: the first one waits and posts, all make or read contents.
@@ -39,12 +44,20 @@ class LinkPart {
       if (is_first()) p_.call.state->epoch = space.epoch();
       __syncthreads();
     }
+    if (is_first()) *p_.findings = {ns_, wrong_, first_ + p_.series.epochs - 1};
   }
 
  private:
   TILEWIRE_DEVICE static bool is_first() { return threadIdx.x == 0; }
   // Whether the first thread has all that it waited for; what it acquired all may read.
-  TILEWIRE_DEVICE static bool all_go_on(const Waiter& waiter) { return __syncthreads_or(waiter.has_given_up()) == 0; }
+  TILEWIRE_DEVICE static bool all_go_on(const Waiter& waiter, bool is_well = true) {
+    return __syncthreads_or(waiter.has_given_up() || !is_well) == 0;
+  }
+  // That of the proxy lies in host memory: looks go over PCI.
+  TILEWIRE_DEVICE bool wait_sent(const CallSpace& space, Epoch least) const {
+    Waiter waiter(space.view().limits, role_, space.epoch(), kRankPauseNs);
+    return waiter.wait(space.word(space.frame().me, FlagLayout::sent()), FlagLayout::sent(), least);
+  }
   TILEWIRE_DEVICE static void wait_word(const CallSpace& space, Waiter& waiter, uint32_t word, Epoch least) {
     waiter.wait(space.word(space.frame().me, word), word, least);
   }
@@ -72,8 +85,8 @@ class LinkPart {
   TILEWIRE_DEVICE bool send(const CallSpace& space, Waiter& waiter, CommandPoster& ring) {
     const Epoch e = space.epoch();
     if (is_first() && e >= first_ + 2) wait_word(space, waiter, link_word(space.frame(), p_.series.to, 0), e - 2);
-    if (is_first() && e > 2) wait_word(space, waiter, FlagLayout::sent(), e - 2);
-    if (!all_go_on(waiter)) return false;
+    const bool has_landed = !is_first() || e <= 2 || wait_sent(space, e - 2);
+    if (!all_go_on(waiter, has_landed)) return false;
     for (int32_t c = 0; c < p_.series.chunks; c += kFilledAtOnce) {
       const int32_t end = c + kFilledAtOnce < p_.series.chunks ? c + kFilledAtOnce : p_.series.chunks;
       if (p_.series.seed != 0) fill(space, c, end);
@@ -101,7 +114,7 @@ class LinkPart {
       for (int64_t i = threadIdx.x; i < words_of_chunk(); i += kThreads) {
         is_whole = is_whole && chunk(space, c)[i] == link_content(p_.series.seed, space.epoch(), c, i);
       }
-      if (__syncthreads_or(!is_whole) != 0 && is_first()) ++p_.findings->wrong;
+      if (__syncthreads_or(!is_whole) != 0 && is_first()) ++wrong_;
     }
     return true;
   }
@@ -111,7 +124,8 @@ class LinkPart {
       const uint64_t begin_ns = ptx::global_timer_ns();
       ring.post(waiter, link_signal(space.frame(), p_.series.to));
       wait_word(space, waiter, link_word(space.frame(), p_.series.to, 0), space.epoch());
-      p_.trip_ns[space.epoch() - first_] = ptx::global_timer_ns() - begin_ns;
+      const uint64_t trip = space.epoch() - first_;
+      if (trip < kMostTrips) p_.trip_ns[trip] = ptx::global_timer_ns() - begin_ns;
     }
     return all_go_on(waiter);
   }
@@ -132,15 +146,16 @@ class LinkPart {
     const bool is_sender = space.frame().me == p_.series.from;
     if (is_first() && is_sender) {
       wait_word(space, waiter, link_word(space.frame(), p_.series.to, 0), space.epoch());
-      p_.findings->ns = ptx::global_timer_ns() - begin_ns;
+      ns_ = ptx::global_timer_ns() - begin_ns;
     }
-    if (is_first()) wait_word(space, waiter, FlagLayout::sent(), space.epoch());
-    return all_go_on(waiter);
+    return all_go_on(waiter, !is_first() || wait_sent(space, space.epoch()));
   }
 
   const LinkParameters& p_;
   int32_t role_;
   Epoch first_;
+  uint64_t ns_ = 0;  // of the first thread, as the next
+  uint64_t wrong_ = 0;
 };
 
 // Arrivals of one epoch after the other, until the last one has ended.
@@ -173,35 +188,57 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
-template <class T>
-void copy_to_host(T* to, const T* from, size_t count) {
-  check_cuda(cudaMemcpy(to, from, count * sizeof(T), cudaMemcpyDeviceToHost), "copying what a link test has found");
-}
+// Of one rank, for all of its series.
+class LinkLaunches {
+ public:
+  LinkLaunches(const DeviceRank& rank, const CallFrame& frame) {
+    parameters_.frame = frame;
+    place_call(tables_, rank, kCtas, parameters_.frame, parameters_.call);
+    tables_.place_zeroed(parameters_.trip_ns, kMostTrips);
+    tables_.upload();
+    name_call(parameters_.call, 0, rank);
+    check_cuda(cudaHostAlloc(&findings_, sizeof(LinkFindings), cudaHostAllocMapped), "allocating what is found");
+    check_cuda(cudaHostGetDevicePointer(&parameters_.findings, findings_, 0), "mapping what is found");
+    DeviceRankState state;
+    check_cuda(cudaMemcpy(&state, rank.state, sizeof(state), cudaMemcpyDeviceToHost), "asking for the epoch");
+    epoch_ = state.epoch;
+  }
+  ~LinkLaunches() { cudaFreeHost(findings_); }
+  LinkLaunches(const LinkLaunches&) = delete;
+  LinkLaunches& operator=(const LinkLaunches&) = delete;
+
+  LinkOutcome run(const LinkSeries& series) {
+    parameters_.series = series;
+    epoch_ += series.epochs;
+    *findings_ = {};
+    link_kernel<<<kCtas, kThreads, 0, stream_.get()>>>(parameters_, epoch_);
+    check_cuda(cudaGetLastError(), "launching the link test");
+    check_cuda(cudaStreamSynchronize(stream_.get()), "running the link test");  // its waits have deadlines
+    LinkOutcome outcome{.ns = findings_->ns, .wrong = findings_->wrong, .has_given_up = findings_->epoch != epoch_};
+    if (series.chunks == 0 && parameters_.frame.me == series.from) outcome.trip_ns = trips(series.epochs);
+    return outcome;
+  }
+
+ private:
+  std::vector<uint64_t> trips(uint64_t count) const {
+    std::vector<uint64_t> trips(count < kMostTrips ? count : kMostTrips);
+    check_cuda(cudaMemcpy(trips.data(), parameters_.trip_ns, trips.size() * sizeof(uint64_t), cudaMemcpyDeviceToHost),
+               "copying the times of trips");
+    return trips;
+  }
+
+  LinkParameters parameters_;
+  DeviceTables tables_;
+  Stream stream_;
+  LinkFindings* findings_ = nullptr;
+  Epoch epoch_ = 0;
+};
 
 }  // namespace
 
-LinkOutcome run_link_kernel(const DeviceRank& rank, const CallFrame& frame, const LinkSeries& series) {
-  LinkParameters p{.frame = frame, .call = {}, .series = series};
-  LinkOutcome outcome;
-  if (series.chunks == 0 && frame.me == series.from) outcome.trip_ns.resize(series.epochs);
-  DeviceTables tables;
-  place_call(tables, rank, kCtas, p.frame, p.call);
-  tables.place_zeroed(p.findings, 1);
-  tables.place_zeroed(p.trip_ns, outcome.trip_ns.size());
-  tables.upload();
-  name_call(p.call, 0, rank);
-  DeviceRankState state;
-  copy_to_host(&state, rank.state, 1);
-  const Stream stream;
-  link_kernel<<<kCtas, kThreads, 0, stream.get()>>>(p, state.epoch + series.epochs);
-  check_cuda(cudaGetLastError(), "launching the link test");
-  check_cuda(cudaStreamSynchronize(stream.get()), "running the link test");  // its waits have deadlines
-  LinkFindings findings;
-  copy_to_host(&findings, p.findings, 1);
-  copy_to_host(outcome.trip_ns.data(), p.trip_ns, outcome.trip_ns.size());
-  outcome.ns = findings.ns;
-  outcome.wrong = findings.wrong;
-  return outcome;
+LinkKernel make_link_kernel(const DeviceRank& rank, const CallFrame& frame) {
+  const auto launches = std::make_shared<LinkLaunches>(rank, frame);
+  return [launches](const LinkSeries& series) { return launches->run(series); };
 }
 
 }  // namespace tilewire

@@ -25,6 +25,7 @@ struct LinkOutcome {
   uint64_t ns = 0;                  // of the sender: all epochs, to the last answer
   std::vector<uint64_t> trip_ns{};  // of the sender, where there are no chunks: there and back, by epoch
   uint64_t wrong = 0;               // of the receiver: messages that were not whole when their word was there
+  bool has_given_up = false;        // a kernel that has left a fault record, or heard of an abort
 };
 
 // Word `i` of chunk `c` of epoch `e`: no two of a run are alike.
@@ -54,12 +55,14 @@ TILEWIRE_HD constexpr Command link_signal(const CallFrame& frame, Rank to) {
   return {.kind = CommandKind::signal, .peer = to, .word = link_word(frame, frame.me, 0)};
 }
 
-// One rank's part by a kernel on the current GPU, whose roles have these numbers in faults. Returns when it has ended; the
-// rank's fault record says whether it has given up. Throws what CUDA says.
-using LinkKernel = std::function<LinkOutcome(const DeviceRank&, const CallFrame&, const LinkSeries&)>;
+// One rank's part by a kernel on the current GPU; returns when it has ended. Throws what CUDA says.
+using LinkKernel = std::function<LinkOutcome(const LinkSeries&)>;
+// With all that its launches need, for other ranks' kernels may run whenever one is launched. The epoch of the rank is its
+// alone as long as it is there. Its roles have these numbers in faults.
+using LinkKernelMaker = std::function<LinkKernel(const DeviceRank&, const CallFrame&)>;
 constexpr const char* kLinkRoles[] = {"sender", "receiver", "onlooker"};
 
 // The real one (link_kernel.cu).
-LinkOutcome run_link_kernel(const DeviceRank& rank, const CallFrame& frame, const LinkSeries& series);
+LinkKernel make_link_kernel(const DeviceRank& rank, const CallFrame& frame);
 
 }  // namespace tilewire

@@ -1,7 +1,5 @@
 #include <tilewire/error.h>
 
-#include <utility>
-
 #include "executor/link/link_side.h"
 
 namespace tilewire {
@@ -11,28 +9,31 @@ constexpr const char* kFamilyNames[kWordFamilies] = {"message"};
 
 class GpuSide final : public LinkSide {
  public:
-  GpuSide(Session& session, LinkKernel kernel)
-      : session_(session),
-        kernel_(std::move(kernel)),
-        rank_(session.device_rank({.op = "link test", .roles = kLinkRoles, .family_names = kFamilyNames})) {}
+  GpuSide(Session& session, const LinkKernelMaker& make_kernel) : session_(session) {
+    const DeviceRank rank = session.device_rank({.op = "link test", .roles = kLinkRoles, .family_names = kFamilyNames});
+    session.gpu()->with_context([&] { kernel_ = make_kernel(rank, session.frame(0)); });
+  }
+  ~GpuSide() override {
+    session_.gpu()->with_context([&] { kernel_ = {}; });
+  }
 
   LinkOutcome run(const LinkSeries& series) override {
     LinkOutcome outcome;
-    session_.gpu()->with_context([&] { outcome = kernel_(rank_, session_.frame(0), series); });
-    session_.throw_if_given_up();
+    session_.gpu()->with_context([&] { outcome = kernel_(series); });
+    if (outcome.has_given_up) session_.throw_if_given_up();
+    session_.throw_if_dead();
     return outcome;
   }
 
  private:
   Session& session_;
   LinkKernel kernel_;
-  DeviceRank rank_;
 };
 
 }  // namespace
 
-std::unique_ptr<LinkSide> make_gpu_side(Session& session, LinkKernel kernel) {
-  if (kernel) return std::make_unique<GpuSide>(session, std::move(kernel));
+std::unique_ptr<LinkSide> make_gpu_side(Session& session, const LinkKernelMaker& make_kernel) {
+  if (make_kernel) return std::make_unique<GpuSide>(session, make_kernel);
   throw Error(ErrorKind::unavailable, {.what = "there is no kernel that measures links",
                                        .values = "device = cuda",
                                        .advice = "measure them with host memory: TILEWIRE_DEVICE=cpu"});

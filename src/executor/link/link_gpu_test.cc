@@ -17,24 +17,25 @@ namespace {
 // The kernels of one rank, in the memory that they are given. They look ahead of nothing: an epoch at a time.
 class PlayedKernels {
  public:
-  LinkOutcome operator()(const DeviceRank& rank, const CallFrame& frame, const LinkSeries& series) {
-    for (; rings_.size() < kRings; rings_.emplace_back(rank.rings[rings_.size()])) {
-    }
+  PlayedKernels(const DeviceRank& rank, const CallFrame& frame)
+      : rank_(rank), frame_(frame), rings_(std::begin(rank.rings), std::end(rank.rings)) {}
+
+  LinkOutcome run(const LinkSeries& series) {
     LinkOutcome outcome;
     for (uint64_t i = 0; i < series.epochs; ++i) {
-      const Epoch e = rank.state->epoch + 1;
-      if (frame.me == series.from) send(rank, frame, series, e);
-      if (frame.me == series.to) {
-        outcome.wrong += receive(rank, frame, series, e);
-        post(Ring::send, link_signal(frame, series.from));
+      const Epoch e = rank_.state->epoch + 1;
+      if (frame_.me == series.from) send(series, e);
+      if (frame_.me == series.to) {
+        outcome.wrong += receive(series, e);
+        post(Ring::send, link_signal(frame_, series.from));
       }
-      if (frame.me == series.from) wait(rank, frame, link_word(frame, series.to, 0), e);
+      if (frame_.me == series.from) wait(link_word(frame_, series.to, 0), e);
       for (int32_t r = 0; r < kRings; ++r) post(Ring{r}, {.kind = CommandKind::call_end, .epoch = e});
-      wait(rank, frame, FlagLayout::sent(), e);
-      rank.state->epoch = e;
-      if (series.chunks == 0 && frame.me == series.from) outcome.trip_ns.push_back(8000 + 1000 * i);
+      wait(FlagLayout::sent(), e);
+      rank_.state->epoch = e;
+      if (series.chunks == 0 && frame_.me == series.from) outcome.trip_ns.push_back(8000 + 1000 * i);
     }
-    outcome.ns = frame.me == series.from ? 20'000'000 : 0;
+    outcome.ns = frame_.me == series.from ? 20'000'000 : 0;
     return outcome;
   }
 
@@ -42,39 +43,47 @@ class PlayedKernels {
   void post(Ring ring, const Command& command) {
     while (!rings_[static_cast<size_t>(ring)].try_post(command)) std::this_thread::yield();
   }
-  static uint64_t* chunk(const DeviceRank& rank, const CallFrame& frame, const LinkSeries& series, Epoch e, int32_t c) {
-    std::byte* arena = rank.arenas[static_cast<size_t>(frame.me.value)];
-    return reinterpret_cast<uint64_t*>(arena + frame.arena.half_offset(e) + c * series.chunk_bytes);
+  uint64_t* chunk(const LinkSeries& series, Epoch e, int32_t c) const {
+    std::byte* arena = rank_.arenas[static_cast<size_t>(frame_.me.value)];
+    return reinterpret_cast<uint64_t*>(arena + frame_.arena.half_offset(e) + c * series.chunk_bytes);
   }
-  static void wait(const DeviceRank& rank, const CallFrame& frame, uint32_t word, Epoch least) {
-    std::byte* base = word == FlagLayout::sent() ? rank.control_page : rank.arenas[static_cast<size_t>(frame.me.value)];
-    const std::atomic_ref flag(*reinterpret_cast<uint64_t*>(base + frame.arena.word_offset(word)));
+  void wait(uint32_t word, Epoch least) const {
+    std::byte* base =
+        word == FlagLayout::sent() ? rank_.control_page : rank_.arenas[static_cast<size_t>(frame_.me.value)];
+    const std::atomic_ref flag(*reinterpret_cast<uint64_t*>(base + frame_.arena.word_offset(word)));
     const SteadyTime limit = deadline_in(std::chrono::seconds(20));
     while (flag.load() < least && steady_now() < limit) std::this_thread::yield();
     EXPECT_GE(flag.load(), least);
   }
-  void send(const DeviceRank& rank, const CallFrame& frame, const LinkSeries& series, Epoch e) {
+  void send(const LinkSeries& series, Epoch e) {
     for (int32_t c = 0; c < series.chunks; ++c) {
-      uint64_t* words = chunk(rank, frame, series, e, c);
+      uint64_t* words = chunk(series, e, c);
       for (int64_t i = 0; i < series.chunk_bytes / 8; ++i) words[i] = link_content(series.seed, e, c, i);
-      post(Ring::send, link_write(frame, series, c));
+      post(Ring::send, link_write(frame_, series, c));
     }
-    if (series.chunks == 0) post(Ring::send, link_signal(frame, series.to));
+    if (series.chunks == 0) post(Ring::send, link_signal(frame_, series.to));
   }
-  static uint64_t receive(const DeviceRank& rank, const CallFrame& frame, const LinkSeries& series, Epoch e) {
-    if (series.chunks == 0) wait(rank, frame, link_word(frame, series.from, 0), e);
+  uint64_t receive(const LinkSeries& series, Epoch e) const {
+    if (series.chunks == 0) wait(link_word(frame_, series.from, 0), e);
     uint64_t wrong = 0;
     for (int32_t c = 0; c < series.chunks; ++c) {
-      wait(rank, frame, link_word(frame, series.from, c), e);
-      const uint64_t* words = chunk(rank, frame, series, e, c);
+      wait(link_word(frame_, series.from, c), e);
+      const uint64_t* words = chunk(series, e, c);
       const int64_t last = series.chunk_bytes / 8 - 1;
       wrong += series.seed == 0 || words[last] == link_content(series.seed, e, c, last) ? 0 : 1;
     }
     return wrong;
   }
 
+  DeviceRank rank_;
+  CallFrame frame_;
   std::vector<CommandProducer> rings_;
 };
+
+LinkKernel play(const DeviceRank& rank, const CallFrame& frame) {
+  const auto kernels = std::make_shared<PlayedKernels>(rank, frame);
+  return [kernels](const LinkSeries& series) { return kernels->run(series); };
+}
 
 Options link_options(const HostWire& wire) {
   Options o = gpu_options();
@@ -92,7 +101,7 @@ TEST_F(LinkOfGpus, KernelsMeasureAndWhatTheyFindIsToldToAllRanks) {
   expect_all_well(run_gpu_ranks(
       2, link_options(wire),
       [](Session& s) {
-        LinkProbe probe(s, PlayedKernels());
+        LinkProbe probe(s, play);
         const LinkChecks torn = probe.ordering(Rank{0}, Rank{1}, 17'000, 256);  // in two parts
         EXPECT_EQ(torn.messages, 17'152u);
         EXPECT_EQ(torn.wrong, 2u) << "on rank " << s.rank().value;
@@ -123,7 +132,7 @@ TEST_F(LinkOfGpus, TheReportSaysThatItWasTheirMemory) {
                          .roll_call = full_roll_call()};
       setup.options.rank = r;
       setup.options.world_size = 2;
-      reports[static_cast<size_t>(r)] = run_link_test(setup, {.seconds = 0.001, .messages = 300}, PlayedKernels()).json;
+      reports[static_cast<size_t>(r)] = run_link_test(setup, {.seconds = 0.001, .messages = 300}, play).json;
     });
   }
   for (std::thread& rank : ranks) rank.join();
@@ -137,6 +146,19 @@ TEST_F(LinkOfGpus, TheReportSaysThatItWasTheirMemory) {
   for (const auto& link : report.at("links")) EXPECT_EQ(link.at("wrong_messages"), 0);
 }
 
+TEST_F(LinkOfGpus, RanksThatItIsNotAboutGoAlongWithItsEpochs) {
+  HostWire wire(kJobSecret);
+  Options options = link_options(wire);
+  options.layout = "1,1,1";
+  expect_all_well(run_gpu_ranks(3, options, [](Session& s) {
+    LinkProbe probe(s, play);
+    for (const auto& [from, to] : {std::pair{0, 1}, std::pair{2, 0}, std::pair{1, 2}}) {
+      EXPECT_EQ(probe.ordering(Rank{from}, Rank{to}, 17'000, 256).wrong, 0u);
+      EXPECT_GT(probe.latency(Rank{from}, Rank{to}, 300).median_us, 0);
+    }
+  }));
+}
+
 TEST_F(LinkOfGpus, WithoutAKernelItIsRefused) {
   HostWire wire(kJobSecret);
   for (const std::string& e : run_gpu_ranks(2, link_options(wire), [](Session& s) { LinkProbe probe(s); })) {
@@ -147,14 +169,15 @@ TEST_F(LinkOfGpus, WithoutAKernelItIsRefused) {
 
 TEST_F(LinkOfGpus, AKernelThatGivesUpEndsItOnAllRanksByName) {
   HostWire wire(kJobSecret);
-  const auto gives_up = [](const DeviceRank& rank, const CallFrame& frame, const LinkSeries&) {
-    if (frame.me != Rank{1}) return LinkOutcome{};
-    *rank.fault = {
-        .op = rank.op, .rank = 1, .role = 1, .word = link_word(frame, Rank{0}, 3), .expected = 7, .epoch = 7};
-    const auto up = [](void* word) { std::atomic_ref(*static_cast<uint64_t*>(word)).store(1); };
-    up(rank.arenas[1] + ControlPage::kAbort);
-    up(&rank.fault->state);
-    return LinkOutcome{};
+  const auto gives_up = [](const DeviceRank& rank, const CallFrame& frame) -> LinkKernel {
+    if (frame.me != Rank{1}) return [](const LinkSeries&) { return LinkOutcome{}; };
+    return [rank, frame](const LinkSeries&) {
+      *rank.fault = {
+          .op = rank.op, .rank = 1, .role = 1, .word = link_word(frame, Rank{0}, 3), .expected = 7, .epoch = 7};
+      std::atomic_ref(*reinterpret_cast<uint64_t*>(rank.arenas[1] + ControlPage::kAbort)).store(1);
+      std::atomic_ref(rank.fault->state).store(1);
+      return LinkOutcome{.has_given_up = true};
+    };
   };
   const auto errors = run_gpu_ranks(2, link_options(wire), [&](Session& s) {
     LinkProbe probe(s, gives_up);

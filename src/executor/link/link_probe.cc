@@ -11,8 +11,9 @@ constexpr uint64_t kEpochsOfAPart = 64;
 
 }  // namespace
 
-LinkProbe::LinkProbe(Session& session, const LinkKernel& kernel)
-    : session_(session), side_(session.gpu() != nullptr ? make_gpu_side(session, kernel) : make_host_side(session)) {}
+LinkProbe::LinkProbe(Session& session, const LinkKernelMaker& make_kernel)
+    : session_(session),
+      side_(session.gpu() != nullptr ? make_gpu_side(session, make_kernel) : make_host_side(session)) {}
 
 uint64_t LinkProbe::told_by(Rank rank, uint64_t mine) {
   ByteWriter writer;

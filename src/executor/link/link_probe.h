@@ -29,7 +29,7 @@ class LinkProbe {
   static constexpr int64_t kMostBytes = int64_t{16} << 20;  // of an epoch
 
   // Throws Error(unavailable) for a session of GPU ranks without a kernel.
-  explicit LinkProbe(Session& session, const LinkKernel& kernel = {});
+  explicit LinkProbe(Session& session, const LinkKernelMaker& make_kernel = {});
 
   LinkLatency latency(Rank from, Rank to, int rounds);
   // Gbit/s of chunks of that size, over about `seconds`.

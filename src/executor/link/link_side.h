@@ -19,6 +19,6 @@ class LinkSide {
 // Of this session, which outlives it.
 std::unique_ptr<LinkSide> make_host_side(Session& session);
 // Throws Error(unavailable) without a kernel.
-std::unique_ptr<LinkSide> make_gpu_side(Session& session, LinkKernel kernel);
+std::unique_ptr<LinkSide> make_gpu_side(Session& session, const LinkKernelMaker& make_kernel);
 
 }  // namespace tilewire

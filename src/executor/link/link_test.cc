@@ -47,13 +47,13 @@ ordered_json names_of(const ordered_json& nics) {
 
 class PairMeasures {
  public:
-  PairMeasures(const LinkTestSettings& settings, const LinkKernel& kernel, LinkTestResult& result)
-      : settings_(settings), kernel_(kernel), result_(result) {}
+  PairMeasures(const LinkTestSettings& settings, const LinkKernelMaker& make_kernel, LinkTestResult& result)
+      : settings_(settings), make_kernel_(make_kernel), result_(result) {}
 
   // Of every ordered pair of ranks.
   void measure(Session& session, bool checks) {
     const std::vector<ordered_json> nics = gather_json(session, "nics", nics_of(session));
-    LinkProbe probe(session, kernel_);
+    LinkProbe probe(session, make_kernel_);
     for (int32_t a = 0; a < session.topology().ranks; ++a) {
       for (int32_t b = 0; b < session.topology().ranks; ++b) {
         if (a == b) continue;
@@ -87,7 +87,7 @@ class PairMeasures {
   }
 
   const LinkTestSettings& settings_;
-  const LinkKernel& kernel_;
+  const LinkKernelMaker& make_kernel_;
   LinkTestResult& result_;
   ordered_json links_ = ordered_json::array();
 };
@@ -133,12 +133,13 @@ void LinkTestSettings::validate(const Options& options) const {
   }
 }
 
-LinkTestResult run_link_test(const SessionSetup& setup, const LinkTestSettings& settings, const LinkKernel& kernel) {
+LinkTestResult run_link_test(const SessionSetup& setup, const LinkTestSettings& settings,
+                             const LinkKernelMaker& make_kernel) {
   settings.validate(setup.options);
   SessionSetup own = setup;
   own.options = options_of_test(setup.options);
   LinkTestResult result;
-  PairMeasures measures(settings, kernel, result);
+  PairMeasures measures(settings, make_kernel, result);
   const ordered_json wishes{{"seconds", settings.seconds}, {"messages", settings.messages}};
   ordered_json report{{"tilewire", TILEWIRE_VERSION}, {"message_bytes", kMessageBytes}};
   report.update(wishes);

@@ -24,9 +24,9 @@ struct LinkTestResult {
 };
 
 // Collective among all ranks of `setup`, each of which counts as a node. First all NICs of the ranks together, then each
-// by itself. `kernel`: what GPU ranks run. Throws as validate() and Session::create() do, Error(mismatch) on all ranks where
+// by itself. `make_kernel`: what GPU ranks run. Throws as validate() and Session::create() do, Error(mismatch) on all ranks where
 // their settings differ, and what ends a session.
 LinkTestResult run_link_test(const SessionSetup& setup, const LinkTestSettings& settings,
-                             const LinkKernel& kernel = {});
+                             const LinkKernelMaker& make_kernel = {});
 
 }  // namespace tilewire
