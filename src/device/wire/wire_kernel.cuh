@@ -168,6 +168,7 @@ __global__ void __launch_bounds__(kWireThreads, 1) wire_kernel(const __grid_cons
   extern __shared__ __align__(1024) uint8_t memory[];
   const auto rank = static_cast<int32_t>(blockIdx.x);
   if (rank >= p.ranks) {
+    if (threadIdx.x > 0) return;
     while (ptx::load_relaxed_sys(&p.rings[0].header->stop) == 0) __nanosleep(10000);
     return;
   }
