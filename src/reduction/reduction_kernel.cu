@@ -83,7 +83,7 @@ int32_t ReductionKernel::stages_per_tile() const {
 }
 
 void ReductionKernel::launch(void* parameters, cudaStream_t stream) const {
-  launch_tile_kernel(kernel_, entry_.form, ctas_, parameters, stream);
+  launch_tile_kernel(kernel_, entry_.form, ctas_, parameters, stream, TileLaunch::waits_itself);
 }
 
 }  // namespace tilewire

@@ -82,6 +82,7 @@ class TakenRole {
     return true;
   }
   TILEWIRE_HD Need need(const Work& w, int32_t i) const { return table_.needs[w.first_need + i]; }
+  TILEWIRE_HD Publish publish(const Work& w, int32_t i) const { return table_.publishes[w.first_publish + i]; }
 
  private:
   Kept<WorkTable<TableWork>> table_;

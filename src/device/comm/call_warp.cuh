@@ -15,10 +15,15 @@ constexpr uint32_t kRankPauseNs = 250;
 // False: given up, the rest was left out.
 template <class Role, class Post>
 TILEWIRE_DEVICE bool run_signals(const CallSpace& space, CallGate& gate, Role role, const Post& post) {
+  bool is_ordered = false;
   for (typename Role::Work w; role.next(w);) {
+    // One fence is for the words of all works that wait for nothing between them.
+    is_ordered = is_ordered && w.needs == 0;
     if (!gate.pass(role, w)) return false;
     if (threadIdx.x % 32 != 0) continue;
-    for (int32_t i = 0; i < w.publishes; ++i) space.publish(role.publish(w, i));
+    if (w.publishes > 0 && !is_ordered) space.order_publishes();
+    is_ordered = is_ordered || w.publishes > 0;
+    for (int32_t i = 0; i < w.publishes; ++i) space.publish_behind(role.publish(w, i));
     post(w);
   }
   return true;

@@ -41,6 +41,10 @@ TILEWIRE_DEVICE uint32_t thread_anew() {
   return thread;
 }
 
+// Of a kernel whose launch says that it begins before the one in front of it in its stream has ended: until that one has, and
+// all that it wrote can be seen. By every thread that looks at memory; else returns at once.
+TILEWIRE_DEVICE void wait_for_kernel_before() { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
 // Nanoseconds; the same clock on all SMs of a GPU, in coarse steps.
 TILEWIRE_DEVICE uint64_t global_timer_ns() {
   uint64_t now_ns;

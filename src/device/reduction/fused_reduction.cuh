@@ -40,6 +40,7 @@ template <class Config, int32_t kComputeRole, template <class> class Beside, cla
 TILEWIRE_DEVICE void run_reduction(const Parameters& p) {
   using Form = typename Config::Form;
   extern __shared__ __align__(1024) uint8_t memory[];
+  ptx::wait_for_kernel_before();
   const CallSpace space(p.schedule.frame, p.call);
   const SharedTiles<Form> shared(memory);
   const Beside<Form> beside(p, space, shared);

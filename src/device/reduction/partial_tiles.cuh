@@ -36,7 +36,7 @@ class SlotTarget {
   TILEWIRE_DEVICE void finish(uint32_t mark) const {
     ptx::bulk_wait<0>();
     if (mark != 0 || !is_last_part(view_.made + w_.tile, parts_of_work_ * w_.works)) return;
-    for (int32_t i = 0; i < w_.publishes; ++i) space_.publish(view_.tiles.publishes[w_.first_publish + i]);
+    space_.publish_all(TakenRole<TileWork>(view_.tiles), w_);
   }
 
  private:

@@ -10,19 +10,26 @@ namespace tilewire {
 
 constexpr uint32_t kSumPauseNs = 120;
 
-// So many are read before any is added, as many as registers hold: places where there are few slots (has_few_slots()), of
-// which those that are finished have one more; else slots of one place.
+// So many are read before any is added, as many as registers hold: places where there are one or two slots, of which those
+// that are finished have one more, or half as many where there are up to four (has_few_slots()); else slots of one place.
 constexpr int32_t kPlacesAtOnce = 6, kFinishedAtOnce = 4, kSlotsAtOnce = 4;
 
 // visit(places) of the team's chunk of rows x cols: kAtOnce places of kCount numbers at a time, this lane's. Where there
-// are fewer left, one of them comes again.
+// are fewer left, one of them comes again. `in_pairs`: each place comes twice, one behind the other.
 template <int kCount, int kAtOnce, class Visit>
-TILEWIRE_DEVICE void for_each_place(int32_t rows, int32_t cols, const SumTeam& team, const Visit& visit) {
+TILEWIRE_DEVICE void for_each_place(int32_t rows, int32_t cols, const SumTeam& team, const Visit& visit,
+                                    bool in_pairs = false) {
   for (PlaceWalk walk(rows, cols, kCount, team, static_cast<int32_t>(threadIdx.x % 32)); walk.has_next();) {
     NumberPlace places[kAtOnce];
     places[0] = walk.next();
 #pragma unroll
-    for (int32_t i = 1; i < kAtOnce; ++i) places[i] = walk.has_next() ? walk.next() : places[0];
+    for (int32_t i = 1; i < kAtOnce; ++i) {
+      if (in_pairs && i % 2 == 1) {
+        places[i] = places[i - 1];
+      } else {
+        places[i] = walk.has_next() ? walk.next() : places[0];
+      }
+    }
     visit(places);
   }
 }
@@ -99,31 +106,41 @@ TILEWIRE_DEVICE void clear_behind(const NumberPlace& p, Numbers<kCount>& n) {
   }
 }
 
-// Whether there are so few slots that those of several places are read at once.
-TILEWIRE_DEVICE bool has_few_slots(const ReductionView& view) { return view.width <= 2 && view.others <= 1; }
+// Whether there are so few slots that those of several places are read at once; where they are more than two, places come in
+// pairs of which the second one is for the slots behind the first two.
+TILEWIRE_DEVICE bool has_few_slots(const ReductionView& view) { return view.width <= 4 && view.others <= 1; }
+TILEWIRE_DEVICE bool come_in_pairs(int32_t slots) { return slots > 2; }
 
-// What one or two slots have at several places, all of it read before any is added: what a warp has under way is what its
-// rate is made of, and sums of one place after the other leave registers for that.
+// What a few slots have at several places, all of it read before any is added: what a warp has under way is what its rate is
+// made of, and sums of one place after the other leave registers for that.
 template <int kCount, int kAtOnce>
 class FewSlots {
+  static_assert(kAtOnce % 2 == 0);
+
  public:
   TILEWIRE_DEVICE FewSlots(const SlotStack& stack, int32_t slots, const NumberPlace (&places)[kAtOnce])
-      : has_second_(slots > 1) {
+      : slots_(slots) {
 #pragma unroll
     for (int32_t i = 0; i < kAtOnce; ++i) {
-      const std::byte* at = stack.at(places[i]);
+      const int32_t first = i % 2 == 1 && come_in_pairs(slots_) ? 2 : 0;
+      const std::byte* at = stack.at(places[i]) + first * stack.step_bytes;
       first_[i] = load_raw<kCount>(at, stack.type);
-      if (has_second_) second_[i] = load_raw<kCount>(at + stack.step_bytes, stack.type);
+      if (first + 1 < slots_) second_[i] = load_raw<kCount>(at + stack.step_bytes, stack.type);
     }
   }
+  // Of a pair the first one has it all.
+  TILEWIRE_DEVICE bool has(int32_t i) const { return i % 2 == 0 || !come_in_pairs(slots_); }
   TILEWIRE_DEVICE Numbers<kCount> sum(int32_t i, DataType type) const {
     Numbers<kCount> sum = widened<kCount>(first_[i], type);
-    if (has_second_) add_numbers(sum, widened<kCount>(second_[i], type), false);
+    if (slots_ > 1) add_numbers(sum, widened<kCount>(second_[i], type), false);
+    if (i % 2 == 1 || !come_in_pairs(slots_)) return sum;
+    add_numbers(sum, widened<kCount>(first_[i + 1], type), false);
+    if (slots_ > 3) add_numbers(sum, widened<kCount>(second_[i + 1], type), false);
     return sum;
   }
 
  private:
-  bool has_second_;
+  int32_t slots_;
   uint4 first_[kAtOnce], second_[kAtOnce];
 };
 
@@ -137,14 +154,18 @@ TILEWIRE_DEVICE void add_node_sum(const SumSlots& slots, const SumWork& w, const
   };
   if (kCount == 8 && has_few_slots(slots.view())) {
     constexpr int32_t kAtOnce = kPlacesAtOnce;
-    for_each_place<kCount, kAtOnce>(w.rows, w.cols, team, [&](const NumberPlace(&places)[kAtOnce]) {
-      const FewSlots<kCount, kAtOnce> read(partials, slots.view().width, places);
+    for_each_place<kCount, kAtOnce>(
+        w.rows, w.cols, team,
+        [&](const NumberPlace(&places)[kAtOnce]) {
+          const FewSlots<kCount, kAtOnce> read(partials, slots.view().width, places);
 #pragma unroll
-      for (int32_t i = 0; i < kAtOnce; ++i) {
-        Numbers<kCount> sum = read.sum(i, partials.type);
-        store(places[i], sum);
-      }
-    });
+          for (int32_t i = 0; i < kAtOnce; ++i) {
+            if (!read.has(i)) continue;
+            Numbers<kCount> sum = read.sum(i, partials.type);
+            store(places[i], sum);
+          }
+        },
+        come_in_pairs(slots.view().width));
     return;
   }
   for_each_place<kCount, 1>(w.rows, w.cols, team, [&](const NumberPlace(&places)[1]) {
@@ -241,23 +262,27 @@ TILEWIRE_DEVICE void add_owned_sum(const SumSlots& slots, const ResultView& resu
   }
   if (kCount == 8 && has_few_slots(view)) {
     constexpr int32_t kAtOnce = kFinishedAtOnce;
-    for_each_place<kCount, kAtOnce>(w.rows, w.cols, team, [&](const NumberPlace(&places)[kAtOnce]) {
-      uint4 other[kAtOnce] = {};
-      if (view.others > 0) {
+    for_each_place<kCount, kAtOnce>(
+        w.rows, w.cols, team,
+        [&](const NumberPlace(&places)[kAtOnce]) {
+          uint4 other[kAtOnce] = {};
+          if (view.others > 0) {
 #pragma unroll
-        for (int32_t i = 0; i < kAtOnce; ++i) other[i] = load_raw<kCount>(received.at(places[i]), received.type);
-      }
-      const FewSlots<kCount, kAtOnce> own(partials, view.width, places);
+            for (int32_t i = 0; i < kAtOnce; ++i) other[i] = load_raw<kCount>(received.at(places[i]), received.type);
+          }
+          const FewSlots<kCount, kAtOnce> own(partials, view.width, places);
 #pragma unroll
-      for (int32_t i = 0; i < kAtOnce; ++i) {
-        Numbers<kCount> sum = own.sum(i, partials.type);
-        if (view.others > 0) {  // of two numbers which one comes first makes no difference
-          sum = widened<kCount>(packed(sum, received.type), received.type);
-          add_numbers(sum, widened<kCount>(other[i], received.type), false);
-        }
-        store(places[i], sum);
-      }
-    });
+          for (int32_t i = 0; i < kAtOnce; ++i) {
+            if (!own.has(i)) continue;
+            Numbers<kCount> sum = own.sum(i, partials.type);
+            if (view.others > 0) {  // of two numbers which one comes first makes no difference
+              sum = widened<kCount>(packed(sum, received.type), received.type);
+              add_numbers(sum, widened<kCount>(other[i], received.type), false);
+            }
+            store(places[i], sum);
+          }
+        },
+        come_in_pairs(view.width));
     return;
   }
   for_each_place<kCount, 1>(w.rows, w.cols, team, [&](const NumberPlace(&places)[1]) {
@@ -287,7 +312,7 @@ TILEWIRE_DEVICE void run_moves(const CallSpace& space, Role role, int32_t number
     role.again(w);
     if (is_noted) trace.end();
     if (!is_leader || !is_here || w.publishes == 0 || !is_last_part(counter_of(w), team.parts)) continue;
-    for (int32_t i = 0; i < w.publishes; ++i) space.publish(role.publish(w, i));
+    space.publish_all(role, w);
   }
 }
 

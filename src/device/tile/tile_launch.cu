@@ -12,17 +12,25 @@ namespace {
 
 struct Launch {
   cudaLaunchConfig_t config{};
-  cudaLaunchAttribute cluster{};
+  cudaLaunchAttribute attributes[2] = {};
 
-  Launch(const FormNumbers& form, int32_t ctas, cudaStream_t stream) {
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim = {static_cast<unsigned>(form.launch_ctas), 1, 1};
+  Launch(const FormNumbers& form, int32_t ctas, cudaStream_t stream, TileLaunch how = TileLaunch::behind) {
+    const auto next = [&]() -> cudaLaunchAttribute& { return attributes[config.numAttrs++]; };
+    if (form.launch_ctas > 1) {
+      cudaLaunchAttribute& cluster = next();
+      cluster.id = cudaLaunchAttributeClusterDimension;
+      cluster.val.clusterDim = {static_cast<unsigned>(form.launch_ctas), 1, 1};
+    }
+    if (how == TileLaunch::waits_itself) {
+      cudaLaunchAttribute& early = next();
+      early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      early.val.programmaticStreamSerializationAllowed = 1;
+    }
     config.gridDim = dim3(static_cast<unsigned>(ctas));
     config.blockDim = dim3(kGemmThreads);
     config.dynamicSmemBytes = static_cast<size_t>(form.shared_bytes);
     config.stream = stream;
-    config.attrs = &cluster;
-    config.numAttrs = form.launch_ctas > 1 ? 1 : 0;
+    config.attrs = attributes;
   }
   Launch(const Launch&) = delete;
   Launch& operator=(const Launch&) = delete;
@@ -61,9 +69,9 @@ void prepare_tile_grid(const void* kernel, const FormNumbers& form, int32_t ctas
 }
 
 void launch_tile_kernel(const void* kernel, const FormNumbers& form, int32_t ctas, void* parameters,
-                        cudaStream_t stream) {
+                        cudaStream_t stream, TileLaunch how) {
   void* arguments[] = {parameters};
-  const Launch launch(form, ctas, stream);
+  const Launch launch(form, ctas, stream, how);
   check_cuda(cudaLaunchKernelExC(&launch.config, kernel, arguments), std::string("launching ") + form.name);
 }
 
