@@ -202,8 +202,8 @@ def plan_ring_attention(
         load_ahead      0 to 64: steps of a role whose inputs are waited for before the current one is done
         publish_behind  0 to 64: steps of a role that may be done before the others are told
 
-    Those of GPU ranks have head after head, tile_rows of 128, chunk_rows of multiples of 128, 5 or more SMs for
-    workers, and
+    Those of GPU ranks have head after head, 5 or more SMs for workers, tile_rows of 128 and chunk_rows of multiples
+    of 128 (both 192 where D is 64), and
 
         pace_clocks     0 to 2**20: clocks of the GPU from one piece that a copying warp loads to the next, at least
 

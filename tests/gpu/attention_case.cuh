@@ -1,6 +1,7 @@
 // One ring attention of a virtual cluster, with random values, each element checked.
 #pragma once
 
+#include "base/bytes.h"
 #include "attention_check.cuh"
 #include "fused_calls.cuh"
 #include "virtual_cluster.cuh"
@@ -225,13 +226,15 @@ class AttentionCase {
     cluster_.use(r);
     PlanContext context = cluster_.context(r);
     context.workers = size_.ctas;
-    const attention::PlanChoice choice{.chunk_rows = size_.chunk_rows,
-                                       .window = size_.window,
-                                       .is_fused = size_.is_fused,
-                                       .tile_rows = attention::fused_form(size_.head_dim).rows,
-                                       .group_pairs = size_.group_pairs,
-                                       .workers = size_.ctas,
-                                       .cursors = {}};
+    const AttentionForm& form = attention::fused_form(size_.head_dim);
+    const attention::PlanChoice choice{
+        .chunk_rows = round_up(size_.chunk_rows, std::lcm(int64_t{form.step}, attention::kKeyBlock)),
+        .window = size_.window,
+        .is_fused = size_.is_fused,
+        .tile_rows = form.rows,
+        .group_pairs = size_.group_pairs,
+        .workers = size_.ctas,
+        .cursors = {}};
     const auto rows = size_.rows[static_cast<size_t>(r)], keys = problem_.kv_rows[static_cast<size_t>(r)];
     const auto heads = [&](int64_t count, int64_t of, uint32_t tensor, float spread) {
       return CheckedHeads{nullptr,

@@ -40,7 +40,7 @@ constexpr Shape kShapes[] = {{1, 8192, 8192, 32, 32, 128, false},   {1, 8192, 81
 
 AttentionSize size_of(const Shape& s, int32_t ranks) {
   // At most 384 items a group.
-  const int64_t items = s.q_heads / s.kv_heads * ((s.rows + 127) / 128);
+  const int64_t items = s.q_heads / s.kv_heads * div_up(s.rows, attention::fused_form(s.dim).rows);
   AttentionSize size{.name = s.text(),
                      .rows = std::vector<int64_t>(static_cast<size_t>(ranks), s.rows),
                      .kv_rows = std::vector<int64_t>(static_cast<size_t>(ranks), s.keys),

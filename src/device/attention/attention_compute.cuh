@@ -44,8 +44,8 @@ struct TracedItem {
 };
 
 // Mask:
-//   void apply(float (&scores)[n], const StepNote&, int32_t row)   -infinity where the rows of the thread, `row` and
-//                                                                  row + 8 of the own queries, do not see a key
+//   void begin(uint32_t room, int32_t row)   by a warp, which has 16 rows of the own queries from `row` on, and kMaskBytes
+//   void apply(uint32_t room, float (&scores)[n], const StepNote&)   -infinity where a row does not see a key
 // Target:
 //   void store(uint32_t box, const ItemNote&, int32_t row, int32_t column)   64 rows of 64 columns, by one thread
 //   void log_sum(const ItemNote&, int32_t row, float)
@@ -71,35 +71,30 @@ class AttentionCompute {
     float s[kScores], o[kSums], rescale[2];
     uint32_t weights[kScores / 2];
     if (!next_item()) return;
-    if (group_ == Form::kGroups - 1) pass_turn();
     begin_item();
     trace_item();
-    int32_t flags = first_step(s, weights, rescale);
+    first_step(s, weights, rescale);
     for (;;) {
-      bool adds = false;
-      while ((flags & kLastStep) == 0) {
-        bool has_moved;
-        flags = step(s, o, weights, adds, rescale, has_moved);
-        adds = true;
-        if (!has_moved) continue;
+      while ((mark_ & kLastStep) == 0) {
+        if (!step(s, o, weights, rescale)) continue;
 #pragma unroll
         for (int32_t i = 0; i < kSums; ++i) o[i] *= rescale[row_of_register(i)];
       }
       float inverse[2], log_sum[2];
       softmax_.finish(inverse, log_sum);
-      if ((flags & kBrokenStep) != 0) inverse[0] = inverse[1] = log_sum[0] = log_sum[1] = NAN;
+      if ((mark_ & kBrokenStep) != 0) inverse[0] = inverse[1] = log_sum[0] = log_sum[1] = NAN;
       const uint32_t done = buffer_;
+      store_log_sums(done, log_sum);
       give_back_stored();
       if (!next_item()) {
-        last_values(o, weights, adds);
-        store(o, done, inverse, log_sum);
+        last_values(o, weights);
+        store(o, done, inverse);
         end_item();
         break;
       }
       begin_item();
-      bool has_moved;
-      flags = step(s, o, weights, adds, rescale, has_moved);
-      store(o, done, inverse, log_sum);
+      step(s, o, weights, rescale);
+      store(o, done, inverse);
       end_item();
       trace_item();
     }
@@ -109,23 +104,17 @@ class AttentionCompute {
 
  private:
   static constexpr int32_t kScores = Form::kStep / 2, kSums = Form::kHeadDim / 2;
-  static constexpr uint32_t kGroupBarrier = 1;                             // and one for each further group
-  static constexpr uint32_t kTurnBarrier = kGroupBarrier + Form::kGroups;  // likewise
-  static constexpr uint64_t kDepthStep = 32 / ptx::kDescriptorUnitBytes;   // 16 elements along the columns
+  static constexpr uint32_t kGroupBarrier = 1;                            // and one for each further group
+  static constexpr uint64_t kDepthStep = 32 / ptx::kDescriptorUnitBytes;  // 16 elements along the columns
   static constexpr uint64_t kRowsStep = 16 * Plan::kLineBytes / ptx::kDescriptorUnitBytes;
 
-  TILEWIRE_DEVICE static int32_t lane() { return static_cast<int32_t>(threadIdx.x % 32); }
+  TILEWIRE_DEVICE static int32_t lane() { return static_cast<int32_t>(ptx::thread_anew() % 32); }
   // One thread of the group, always the same.
   TILEWIRE_DEVICE bool is_leader() const { return warp_ == 0 && ptx::elect_one(); }
   TILEWIRE_DEVICE void join_group() const { ptx::named_barrier_sync(kGroupBarrier + group_, 128); }
-  // A group issues its products while another one is at its softmax.
-  TILEWIRE_DEVICE void wait_turn() const { ptx::named_barrier_sync(kTurnBarrier + group_, 256); }
-  TILEWIRE_DEVICE void pass_turn() const {
-    ptx::named_barrier_arrive(kTurnBarrier + (group_ + 1) % Form::kGroups, 256);
-  }
   template <class Pipe>
-  TILEWIRE_DEVICE static void release(Pipe& pipe) {
-    pipe.release();
+  TILEWIRE_DEVICE static void give_back(const Pipe& pipe, uint32_t stage) {
+    pipe.give_back(stage);
     __syncwarp();
   }
 
@@ -141,7 +130,7 @@ class AttentionCompute {
   }
   TILEWIRE_DEVICE void begin_item() {
     softmax_.begin();
-    row_ = uniform(shared_.item(buffer_).row) + 64 * group_;
+    mask_.begin(shared_.mask_room(4 * group_ + warp_), uniform(shared_.item(buffer_).row) + 64 * group_ + 16 * warp_);
   }
   // Each is noted from where the one before it ends: their steps overlap.
   TILEWIRE_DEVICE void trace_item() const {
@@ -163,6 +152,9 @@ class AttentionCompute {
     stored_ = -1;
   }
 
+  // The values of a step are behind its keys by one step, in stages of the same numbers.
+  TILEWIRE_DEVICE PipelineCursor<Form::kStages> values_at() const { return keys_.ahead().before(); }
+
   // ---- products
   TILEWIRE_DEVICE void issue_scores(float (&s)[kScores], uint32_t stage) const {
     const uint64_t q = ptx::k_major_descriptor(shared_.queries(buffer_, 0, group_));
@@ -176,8 +168,8 @@ class AttentionCompute {
     }
     ptx::wgmma_commit();
   }
-  TILEWIRE_DEVICE void issue_values(float (&o)[kSums], const uint32_t (&weights)[kScores / 2], uint32_t stage,
-                                    bool adds) const {
+  TILEWIRE_DEVICE void issue_values(float (&o)[kSums], const uint32_t (&weights)[kScores / 2], uint32_t stage) const {
+    const bool adds = (mark_ & kFirstStep) == 0;
     const uint64_t v = ptx::n_major_descriptor(shared_.values(stage), Plan::kStepPanelBytes);
     ptx::wgmma_fence();
 #pragma unroll
@@ -195,13 +187,14 @@ class AttentionCompute {
   // What lies behind the last value of a step is anything, NaN too, and a weight of 0 does not help against that. All groups
   // write the same zeros, and none uses the stage before it has.
   TILEWIRE_DEVICE void clear_behind_values() {
-    if (value_count_ == Form::kStep) return;
-    const uint32_t stage = values_.wait_for_next();
+    const int32_t count = keys_of(mark_);
+    if (count == Form::kStep) return;
+    const uint32_t stage = values_.wait_at(values_at());
     const auto thread = static_cast<int32_t>(threadIdx.x % 128);
-    const int32_t pieces = (Form::kStep - value_count_) * (Plan::kLineBytes / 16);
+    const int32_t pieces = (Form::kStep - count) * (Plan::kLineBytes / 16);
 #pragma unroll 1
     for (int32_t panel = 0; panel < Plan::kPanels; ++panel) {
-      const uint32_t first = shared_.values(stage) + panel * Plan::kStepPanelBytes + value_count_ * Plan::kLineBytes;
+      const uint32_t first = shared_.values(stage) + panel * Plan::kStepPanelBytes + count * Plan::kLineBytes;
 #pragma unroll 1
       for (int32_t i = thread; i < pieces; i += 128) ptx::store_shared_four(first + 16 * i, {0, 0, 0, 0});
       __syncwarp();
@@ -211,74 +204,74 @@ class AttentionCompute {
   }
 
   // ---- steps
-  TILEWIRE_DEVICE int32_t weigh(float (&s)[kScores], float (&rescale)[2], const StepNote& note, bool& has_moved) {
-    if ((uniform(note.flags) & kMaskedStep) != 0) mask_.apply(s, note, row_ + 16 * warp_ + lane() / 4);
-    has_moved = softmax_.add(s, rescale);
-    return uniform(note.flags);
+  // Scores that are there to weights, and the keys are given back.
+  TILEWIRE_DEVICE bool weigh(float (&s)[kScores], float (&rescale)[2], uint32_t stage) {
+    if ((mark_ & kMaskedStep) != 0) mask_.apply(shared_.mask_room(4 * group_ + warp_), s, shared_.step(stage));
+    give_back(keys_, stage);
+    return softmax_.add(s, rescale);
   }
-  TILEWIRE_DEVICE int32_t first_step(float (&s)[kScores], uint32_t (&weights)[kScores / 2], float (&rescale)[2]) {
+  TILEWIRE_DEVICE void first_step(float (&s)[kScores], uint32_t (&weights)[kScores / 2], float (&rescale)[2]) {
     const uint32_t stage = keys_.wait();
     issue_scores(s, stage);
+    mark_ = uniform(shared_.step_mark(stage));
     ptx::wgmma_wait<0>();
     pin(s);
-    const StepNote note = shared_.step(stage);
-    release(keys_);
-    bool has_moved;
-    const int32_t flags = weigh(s, rescale, note, has_moved);
-    value_count_ = uniform(note.keys);
+    weigh(s, rescale, stage);
     pack(weights, s);
-    return flags;
   }
-  // The flags of the step whose scores came to be weights.
-  TILEWIRE_DEVICE int32_t step(float (&s)[kScores], float (&o)[kSums], uint32_t (&weights)[kScores / 2], bool adds,
-                               float (&rescale)[2], bool& has_moved) {
+  // Leaves the mark of the step whose scores came to be weights. Whether sums are to be multiplied.
+  TILEWIRE_DEVICE bool step(float (&s)[kScores], float (&o)[kSums], uint32_t (&weights)[kScores / 2],
+                            float (&rescale)[2]) {
     clear_behind_values();
+    const PipelineCursor<Form::kStages> values = values_at();
     const uint32_t stage = keys_.wait();
-    wait_turn();
     issue_scores(s, stage);
-    issue_values(o, weights, values_.wait(), adds);
-    pass_turn();
+    const uint32_t value_stage = values_.wait_at(values);
+    issue_values(o, weights, value_stage);
+    mark_ = uniform(shared_.step_mark(stage));
     give_back_stored();
 
     ptx::wgmma_wait<1>();
     pin(s);
-    const StepNote note = shared_.step(stage);
-    release(keys_);
-    const int32_t flags = weigh(s, rescale, note, has_moved);
-    value_count_ = uniform(note.keys);
+    const bool has_moved = weigh(s, rescale, stage);
     finish_before_next(softmax_.any_sum());
 
     ptx::wgmma_wait<0>();
     pin(o);
     pin(weights);
-    release(values_);
+    give_back(values_, value_stage);
     pack(weights, s);
-    return flags;
+    return has_moved;
   }
-  TILEWIRE_DEVICE void last_values(float (&o)[kSums], uint32_t (&weights)[kScores / 2], bool adds) {
+  TILEWIRE_DEVICE void last_values(float (&o)[kSums], uint32_t (&weights)[kScores / 2]) {
     clear_behind_values();
-    issue_values(o, weights, values_.wait(), adds);
+    const uint32_t stage = values_.wait_at(values_at());
+    issue_values(o, weights, stage);
     ptx::wgmma_wait<0>();
     pin(o);
-    release(values_);
+    give_back(values_, stage);
   }
 
   // ---- results
-  TILEWIRE_DEVICE void store(const float (&o)[kSums], uint32_t buffer, const float (&inverse)[2],
-                             const float (&log_sum)[2]) {
+  TILEWIRE_DEVICE void store_log_sums(uint32_t buffer, const float (&log_sum)[2]) const {
     const ItemNote item = shared_.item(buffer);
-    const int32_t row = uniform(item.row) + 64 * group_;
+    const int32_t row = item.row + 64 * group_ + 16 * warp_ + lane() / 4;
     if (lane() % 4 == 0) {
 #pragma unroll
-      for (int32_t r = 0; r < 2; ++r) target_.log_sum(item, row + 16 * warp_ + lane() / 4 + 8 * r, log_sum[r]);
+      for (int32_t r = 0; r < 2; ++r) target_.log_sum(item, row + 8 * r, log_sum[r]);
     }
     __syncwarp();
+  }
+  TILEWIRE_DEVICE void store(const float (&o)[kSums], uint32_t buffer, const float (&inverse)[2]) {
+    const ItemNote item = shared_.item(buffer);
+    const int32_t row = uniform(item.row) + 64 * group_;
     join_group();  // nobody reads queries there any more
-    const int32_t line = 16 * warp_ + lane() % 16;
+    const auto thread = static_cast<int32_t>(ptx::thread_anew() % 32);
+    const int32_t line = 16 * warp_ + thread % 16;
 #pragma unroll
     for (int32_t t = 0; t < Form::kHeadDim / 16; ++t) {
       const float* f = &o[8 * t];
-      const int32_t piece = t % 4 * 2 + lane() / 16;
+      const int32_t piece = t % 4 * 2 + thread / 16;
       ptx::stmatrix_x4(shared_.queries(buffer, t / 4, group_) + line * Plan::kLineBytes + ((piece ^ line % 8) * 16),
                        pack_pair<Element>(f[0] * inverse[0], f[1] * inverse[0]),
                        pack_pair<Element>(f[2] * inverse[1], f[3] * inverse[1]),
@@ -306,10 +299,9 @@ class AttentionCompute {
   PipelineConsumer<Form::kStages> keys_, values_;
   PipelineCursor<Plan::kQueries> queries_;  // of the next item
   int32_t group_, warp_;
-  uint32_t buffer_ = 0;      // of this one
-  int32_t row_ = 0;          // the group's first row of it
-  int32_t value_count_ = 0;  // of the step whose weights are there
-  int32_t stored_ = -1;      // a buffer that a copy may still be reading
+  uint32_t buffer_ = 0;  // of this one
+  StepMark mark_ = 0;    // of the step whose weights are there
+  int32_t stored_ = -1;  // a buffer that a copy may still be reading
 };
 
 }  // namespace tilewire

@@ -37,46 +37,35 @@ class AttentionFeed {
       ptx::tma_load(shared_.queries(buffer, panel, 0), queries, full, 64 * panel, item.row, item.head, item.batch);
     }
     queries_.commit();
+    item_flags_ = kFirstStep;
   }
-  // A step of the item, of one key at least. It is passed on when there is another one, or the item ends.
+  // A step of the item, of one key at least.
   TILEWIRE_DEVICE void add(const StepSource& source, const StepNote& note) {
-    pass_on(0);
-    source_ = source;
-    note_ = note;
-    has_step_ = true;
-  }
-  // All steps of the item so far are the computing warps': for who may now wait long for the next one, which there is.
-  TILEWIRE_DEVICE void pass_on(int32_t flags) {
-    if (!has_step_) return;
-    has_step_ = false;
     const uint32_t stage = keys_.wait_free();
-    shared_.tell_step(stage, {note_.first, note_.keys, note_.row, note_.flags | flags});
-    const bool is_empty = source_.keys == nullptr;
+    shared_.tell_step(stage, {note.first, note.keys, note.row, note.flags | item_flags_});
+    item_flags_ = (note.flags & kLastStep) != 0 ? kLastStep : 0;
+    const bool is_empty = source.keys == nullptr;
     const uint32_t full = keys_.announce(is_empty ? 0 : Plan::kStepBytes);
-    if (!is_empty) load(shared_.keys(stage), source_.keys, full, source_.key_row, source_.head, source_.batch);
+    if (!is_empty) load(shared_.keys(stage), source.keys, full, source.key_row, source.head, source.batch);
     keys_.commit();
     load_values();
-    behind_ = source_;
+    shared_.keep_values({source.values, source.value_row, source.head, source.batch});
     has_values_ = true;
   }
-  // An item without any step has one without keys, so that rows which see nothing need no way of their own.
+  // An item whose last step was not known to be that has one more without keys, and so has one without any step: rows which
+  // see nothing need no way of their own.
   TILEWIRE_DEVICE void end_item(int32_t flags) {
-    if (!has_step_) {
-      source_ = {};
-      note_ = {.flags = kMaskedStep};
-      has_step_ = true;
-    }
-    pass_on(kLastStep | flags);
-    has_step_ = false;
+    if (item_flags_ != kLastStep) add({}, {.flags = kMaskedStep | kLastStep | flags});
   }
-  // The values too of what was passed on. Before the thread waits for anything that others may bring late.
+  // The values too of the step before. Before the thread waits for anything that others may bring late.
   TILEWIRE_DEVICE void load_values() {
     if (!has_values_) return;
     has_values_ = false;
     const uint32_t stage = values_.wait_free();
-    const bool is_empty = behind_.values == nullptr;
+    const ValueSource from = shared_.kept_values();
+    const bool is_empty = from.map == nullptr;
     const uint32_t full = values_.announce(is_empty ? 0 : Plan::kStepBytes);
-    if (!is_empty) load(shared_.values(stage), behind_.values, full, behind_.value_row, behind_.head, behind_.batch);
+    if (!is_empty) load(shared_.values(stage), from.map, full, from.row, from.head, from.batch);
     values_.commit();
   }
   // Until all that was to be loaded has been, so that it may be overwritten.
@@ -106,9 +95,8 @@ class AttentionFeed {
   const SharedAttention<Form>& shared_;
   PipelineProducer<Form::kStages> keys_, values_;
   PipelineProducer<Plan::kQueries> queries_;
-  StepSource source_, behind_;
-  StepNote note_;
-  bool has_step_ = false, has_values_ = false;
+  int32_t item_flags_ = 0;  // kFirstStep: there was no step yet. kLastStep: there comes none
+  bool has_values_ = false;
 };
 
 }  // namespace tilewire

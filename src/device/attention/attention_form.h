@@ -14,14 +14,14 @@ struct AttentionWide128x128 {
   static constexpr int32_t kLoaderRegisters = 88, kComputeRegisters = 208;
 };
 
-struct AttentionNarrow128x128 {
-  static constexpr const char* kName = "attention_narrow_128x128";
-  static constexpr int32_t kHeadDim = 64, kGroups = 2, kStep = 128, kStages = 2;
-  static constexpr int32_t kLoaderRegisters = 88, kComputeRegisters = 208;
+struct AttentionNarrow192x96 {
+  static constexpr const char* kName = "attention_narrow_192x96";
+  static constexpr int32_t kHeadDim = 64, kGroups = 3, kStep = 96, kStages = 2;
+  static constexpr int32_t kLoaderRegisters = 80, kComputeRegisters = 144;
 };
 
 // Shared memory: two tiles of queries | stages of keys | stages of values | room for who works beside | barriers | notes |
-// what the loader keeps of where its steps come from.
+// what the loader keeps of where its steps come from | what masks keep of a tile.
 // A result goes where its queries were. Tiles and stages lie in panels of 64 columns, a swizzled line of 128 bytes each.
 template <class Form>
 struct AttentionPlan {
@@ -35,8 +35,10 @@ struct AttentionPlan {
   static constexpr int32_t kBarrierBytes = 16 * Form::kStages;
   static constexpr int32_t kBarrierOffset = kSpareOffset + kSpareBytes;
   static constexpr int32_t kNoteBytes = 16, kNoteOffset = kBarrierOffset + 2 * kBarrierBytes + 16 * kQueries;
-  static constexpr int32_t kFeederOffset = kNoteOffset + kNoteBytes * (Form::kStages + kQueries), kFeederBytes = 2048;
-  static constexpr int32_t kSharedBytes = kFeederOffset + kFeederBytes;
+  static constexpr int32_t kFeederOffset = kNoteOffset + kNoteBytes * (Form::kStages + kQueries + 2),
+                           kFeederBytes = 2048;
+  static constexpr int32_t kMaskOffset = kFeederOffset + kFeederBytes, kMaskBytes = 256;  // of each computing warp
+  static constexpr int32_t kSharedBytes = kMaskOffset + 4 * Form::kGroups * kMaskBytes;
   static_assert(kStepPanelBytes % 1024 == 0 && kNoteOffset % kNoteBytes == 0 && kSharedBytes <= 232448);
 };
 

@@ -87,6 +87,12 @@ TILEWIRE_DEVICE void bulk_store(void* to, uint32_t from, uint32_t bytes) {
 
 TILEWIRE_DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 
+// 16 bytes by each thread for itself, which are there behind its wait for all of its own.
+TILEWIRE_DEVICE void copy_async_16(uint32_t to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+TILEWIRE_DEVICE void copy_async_wait() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
 // At most kPending groups of this thread still read shared memory. Says nothing about the destination.
 template <int kPending>
 TILEWIRE_DEVICE void bulk_wait_read() {

@@ -51,6 +51,9 @@ struct PipelineCursor {
       parity ^= 1;
     }
   }
+  TILEWIRE_DEVICE PipelineCursor before() const {
+    return {stage == 0 ? kStages - 1 : stage - 1, stage == 0 ? parity ^ 1 : parity};
+  }
   TILEWIRE_DEVICE void skip(uint32_t stages) {
     stage += stages;
     parity ^= stage / kStages & 1;
@@ -86,6 +89,15 @@ class PipelineProducer {
     return full;
   }
   TILEWIRE_DEVICE void commit() { cursor_.next(); }
+  // Until all stages are free.
+  TILEWIRE_DEVICE void wait_taken() const {
+    PipelineCursor<kStages> at = cursor_;
+    for (int32_t i = 0; i < kStages; ++i) {
+      while (!ptx::mbarrier_try_wait(barriers_.empty(at.stage), at.parity ^ 1)) {
+      }
+      at.next();
+    }
+  }
   // Until the copies into all stages so far are complete.
   TILEWIRE_DEVICE void wait_loaded() const {
     PipelineCursor<kStages> behind = cursor_;
@@ -119,6 +131,13 @@ class PipelineConsumer {
     ahead_.next();
     return stage;
   }
+  // The next stage, for who uses the stages of another pipeline in step with those of this one.
+  TILEWIRE_DEVICE PipelineCursor<kStages> ahead() const { return ahead_; }
+  TILEWIRE_DEVICE uint32_t wait_at(PipelineCursor<kStages> at) const {
+    while (!ptx::mbarrier_try_wait(barriers_.full(at.stage), at.parity)) {
+    }
+    return at.stage;
+  }
   // The same, and that stage stays the next one.
   TILEWIRE_DEVICE uint32_t wait_for_next() const {
     while (!ptx::mbarrier_try_wait(barriers_.full(ahead_.stage), ahead_.parity)) {
@@ -128,8 +147,12 @@ class PipelineConsumer {
 
   // Gives back the oldest stage that this warp waited for.
   TILEWIRE_DEVICE void release() {
-    const uint32_t empty = empty_ + 8 * behind_;
+    give_back(behind_);
     if (++behind_ == kStages) behind_ = 0;
+  }
+  // The same, by who knows which stage that is, and never calls release(): that saves registers.
+  TILEWIRE_DEVICE void give_back(uint32_t stage) const {
+    const uint32_t empty = empty_ + 8 * stage;
     if (!releases_) return;
     if constexpr (kSharers > 1) {
       ptx::mbarrier_arrive_in_cluster(empty);

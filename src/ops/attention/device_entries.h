@@ -6,6 +6,6 @@
 namespace tilewire::attention {
 
 const void* fused_wide_128x128(DataType type);
-const void* fused_narrow_128x128(DataType type);
+const void* fused_narrow_192x96(DataType type);
 
 }  // namespace tilewire::attention

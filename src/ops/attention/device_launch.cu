@@ -27,8 +27,7 @@ struct Entry {
   AttentionForm form;
   const void* (*kernel)(DataType type);
 };
-constexpr std::array kEntries = {Entry{kFusedForms[0], fused_wide_128x128},
-                                 Entry{kFusedForms[1], fused_narrow_128x128}};
+constexpr std::array kEntries = {Entry{kFusedForms[0], fused_wide_128x128}, Entry{kFusedForms[1], fused_narrow_192x96}};
 
 [[noreturn]] void refuse(const std::string& what, const std::string& values, const std::string& limit) {
   refuse_argument(kCallName, what, values, limit);

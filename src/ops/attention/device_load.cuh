@@ -1,28 +1,37 @@
-// The compute role's loader and its mask: items of the schedule to the steps
-// that the computing warps take.
+// The compute role's loader and its mask: segments of items to the steps that the computing warps take.
 #pragma once
 
 #include "device/attention/attention_feed.cuh"
 #include "device/attention/online_softmax.cuh"
-#include "device/comm/call_gate.cuh"
-#include "device/tile/deal.cuh"
-#include "ops/attention/device_parameters.cuh"
+#include "ops/attention/device_scout.cuh"
 
 namespace tilewire::attention {
 
-// Hides scores of keys that a row does not see, by the tables of schedule and
-// steps.
+// Hides scores of keys that a row does not see, by the tables of schedule and steps. What the rows of a warp see is copied
+// into shared memory when the tile begins, long before it is asked for.
 class RowMask {
  public:
   TILEWIRE_DEVICE explicit RowMask(const FusedParameters& p) : p_(p) {}
 
-  // By whole warps, which stay together: what a lane does not see it looks at
-  // all the same.
+  // By whole warps, which stay together.
+  TILEWIRE_DEVICE void begin(uint32_t room, int32_t row) const {
+    static_assert(sizeof(KeySpan) == kSpanBytes);
+    const auto lane = static_cast<int32_t>(threadIdx.x % 32);
+    // Rows behind the last one are not stored.
+    const int32_t last = static_cast<int32_t>(p_.schedule.rows) - 1;
+    if (lane < 16) {
+      ptx::copy_async_16(room + kSpanBytes * lane, p_.schedule.query_spans + min(row + lane, last));
+    }
+    __syncwarp();
+  }
+  // What a lane does not see it looks at all the same.
   template <int kScores>
-  TILEWIRE_DEVICE void apply(float (&s)[kScores], const StepNote& note, int32_t row) const {
+  TILEWIRE_DEVICE void apply(uint32_t room, float (&s)[kScores], const StepNote& note) const {
     static_assert(kScores <= 64);
-    const auto first_column = static_cast<int32_t>(2 * (threadIdx.x % 4));
-    const KeySpan spans[2] = {span_of(row), span_of(row + 8)};
+    const auto lane = static_cast<int32_t>(threadIdx.x % 32), first_column = 2 * (lane % 4);
+    ptx::copy_async_wait();
+    __syncwarp();
+    const KeySpan spans[2] = {span_of(room, lane / 4), span_of(room, lane / 4 + 8)};
     uint32_t seen[2];
     if ((__shfl_sync(0xffffffff, note.flags, 0) & kScatteredStep) != 0) {
       look_up<kScores / 2>(seen, spans, note, first_column);
@@ -37,9 +46,12 @@ class RowMask {
     for (int32_t i = 0; i < kScores; ++i) {
       if ((seen[row_of_register(i)] >> (i / 4 * 2 + i % 2) & 1) == 0) s[i] = -INFINITY;
     }
+    __syncwarp();
   }
 
  private:
+  static constexpr int32_t kSpanBytes = 16;
+
   // Where each key is says the table. Bit i: the i-th column of the thread.
   template <int kColumns>
   TILEWIRE_DEVICE void look_up(uint32_t (&seen)[2], const KeySpan (&spans)[2], const StepNote& note,
@@ -63,9 +75,10 @@ class RowMask {
     const int32_t within = max(end, 0), count = min(within / 8 * 2 + min(within % 8, 2), 32);
     return static_cast<uint32_t>((uint64_t{1} << count) - 1);
   }
-  // Of an own query. Rows behind the last one are not stored.
-  TILEWIRE_DEVICE KeySpan span_of(int32_t row) const {
-    return p_.schedule.query_spans[min(row, static_cast<int32_t>(p_.schedule.rows) - 1)];
+  TILEWIRE_DEVICE static KeySpan span_of(uint32_t room, int32_t row) {
+    const uint4 four = ptx::load_shared_quad(room + kSpanBytes * row);
+    return {static_cast<int64_t>(uint64_t{four.y} << 32 | four.x),
+            static_cast<int64_t>(uint64_t{four.w} << 32 | four.z)};
   }
   TILEWIRE_DEVICE static int32_t column_of(int64_t distance) {
     constexpr int64_t kFar = 1 << 20;
@@ -75,174 +88,69 @@ class RowMask {
   const FusedParameters& p_;
 };
 
-// Items that CTAs take when they are free for one (docs/decisions/0035), as a
-// deal of ItemRole.
-class ItemsWhenFree {
- public:
-  TILEWIRE_DEVICE ItemsWhenFree(const UnitCounter& counter, int32_t worker) : counter_(counter), worker_(worker) {}
-
-  TILEWIRE_DEVICE int64_t first() const { return worker_; }
-  // What next() is going to give, a while before: it takes a way to memory and
-  // back. Each item is asked behind once, so the counter is at 0 at the end of
-  // a launch.
-  TILEWIRE_DEVICE void ask() {
-    if (has_asked_) return;
-    taken_ = ptx::count_around(counter_.taken, counter_.units - 1);
-    has_asked_ = true;
-  }
-  TILEWIRE_DEVICE int64_t next() {
-    ask();
-    has_asked_ = false;
-    return int64_t{counter_.clusters} + taken_;
-  }
-
- private:
-  const UnitCounter& counter_;
-  int32_t worker_;
-  uint32_t taken_ = 0;
-  bool has_asked_ = false;
-};
-
-// Bits in shared memory, of one thread: chunks that it has seen arrive. Those with numbers past the bits it looks for anew.
-class SeenChunks {
- public:
-  TILEWIRE_DEVICE SeenChunks(uint32_t room, int32_t bytes) : room_(room), chunks_(8 * bytes) {}
-
-  TILEWIRE_DEVICE void clear() const {
-    for (int32_t at = 0; at < chunks_ / 8; at += 16) ptx::store_shared_four(room_ + at, {0, 0, 0, 0});
-  }
-  TILEWIRE_DEVICE bool has(int32_t chunk) const {
-    return chunk < chunks_ && (ptx::load_shared(word_of(chunk)) >> (chunk % 32) & 1) != 0;
-  }
-  TILEWIRE_DEVICE void add(int32_t chunk) const {
-    if (chunk >= chunks_) return;
-    ptx::store_shared(word_of(chunk), ptx::load_shared(word_of(chunk)) | uint32_t{1} << (chunk % 32));
-  }
-
- private:
-  TILEWIRE_DEVICE uint32_t word_of(int32_t chunk) const { return room_ + chunk / 32 * 4; }
-
-  uint32_t room_;
-  int32_t chunks_;
-};
-
-// The computing warps are at most two steps behind. So that they do not wait,
-// each step does one thing that takes a look at memory: what comes next is
-// asked for in the first step of a work, and looked at in the second one.
+// The loading thread: segments of items to the steps that the computing warps take. It looks at nothing but the table of steps,
+// one ahead, since the computing warps are at most two steps behind it: what is there to load says the scout.
 template <class Form>
 class ItemLoader {
  public:
   TILEWIRE_DEVICE ItemLoader(const FusedParameters& p, const CallSpace& space, const SharedAttention<Form>& shared)
-      : p_(p),
-        space_(space),
-        gate_(space, kComputeRole, 0),
-        feed_(shared),
-        seen_(shared.feeder_room(), AttentionPlan<Form>::kFeederBytes),
-        role_(p.schedule, static_cast<int32_t>(blockIdx.x),
-              ItemsWhenFree(p.counter, static_cast<int32_t>(blockIdx.x))) {}
+      : p_(p), space_(space), feed_(shared), segments_(SegmentRing(shared.feeder_room())) {}
 
   // By one thread.
   TILEWIRE_DEVICE void run() {
-    seen_.clear();
-    has_next_ = role_.next(next_);
-    while (has_next_) {
-      const ItemWork w = next_;
-      is_next_known_ = false;
-      if (w.is_end) {
-        end_units(w);
-      } else {
-        if (w.needs > 2 * w.blocks.count) gate_.pass_for_copies(role_, w);  // the whole gather
-        if (w.is_first) begin_item(w);
-        add_steps(w);
-        if (w.is_last) feed_.end_item(broken());
+    for (;;) {
+      // Whoever brings what the scout waits for may wait for the values.
+      if (!segments_.is_there()) feed_.load_values();
+      const Segment at = segments_.take();
+      if ((at.flags & Segment::kNone) != 0) break;
+      if ((at.flags & Segment::kFrees) != 0) {
+        free_units(at);
+        continue;
       }
-      know_next();
+      if ((at.flags & Segment::kFirst) != 0) {
+        feed_.begin_item(&p_.q, {.row = at.row, .head = at.head, .batch = at.batch, .number = at.number});
+      }
+      add_steps(at);
+      if ((at.flags & Segment::kLast) != 0) feed_.end_item(broken(at));
     }
     feed_.finish();
   }
 
  private:
-  TILEWIRE_DEVICE int32_t broken() { return gate_.waiter().has_given_up() ? kBrokenStep : 0; }
-
-  TILEWIRE_DEVICE void know_next() {
-    if (is_next_known_) return;
-    is_next_known_ = true;
-    has_next_ = role_.next(next_);
+  TILEWIRE_DEVICE static int32_t broken(const Segment& at) {
+    return (at.flags & Segment::kBroken) != 0 ? kBrokenStep : 0;
   }
-  TILEWIRE_DEVICE void begin_item(const ItemWork& w) {
-    feed_.begin_item(&p_.q, {.row = static_cast<int32_t>(p_.schedule.tile_range(w.tile).begin),
-                             .head = w.pair % p_.kv_heads * p_.schedule.heads + w.head,
-                             .batch = w.pair / p_.kv_heads,
-                             .number = static_cast<int32_t>(w.item)});
-  }
-  TILEWIRE_DEVICE void add_steps(const ItemWork& w) {
-    const Schedule& s = p_.schedule;
-    const bool is_own = w.source == s.me();
-    const auto first_row = static_cast<int32_t>(s.blocks.row_begin[w.source.value]);
-    StepSource from{&p_.k, &p_.v, 0, 0, w.pair % p_.kv_heads, w.pair / p_.kv_heads};
-    int32_t block_end = 0, key_line = 0, value_line = 0,
-            steps = 0;  // lines: of step 0
-    StepWalk walk(s, p_.steps, w.tile, w.source);
-    for (StepWalk::Step step; walk.next(step); ++steps) {
-      if (!is_own && step.number >= block_end) {
-        const int32_t block = step.number / p_.steps.block_steps;
-        block_end = (block + 1) * p_.steps.block_steps;
-        const ChunkRef chunk{w.source, Chunk{w.pair * s.blocks_of(w.source) + block}};
-        pass(chunk);
-        place(chunk, from, key_line, value_line);
-      }
+  TILEWIRE_DEVICE void add_steps(const Segment& at) {
+    const bool is_own = (at.flags & Segment::kOwn) != 0;
+    if (!is_own) ptx::fence_async_global();  // the scout has acquired what the copies read
+    const CUtensorMap* received = &p_.received[ArenaLayout::half_of(space_.epoch())];
+    StepWalk walk(at.bounds, p_.steps.step_rows, {at.first_step, at.end_step - at.first_step}, at.steps);
+    for (StepWalk::Step step; walk.next(step);) {
       const int32_t row = step.number * Form::kStep;
-      from.key_row = key_line + row;
-      from.value_row = value_line + row;
-      feed_.add(from, {.first = step.keys.least,
-                       .keys = step.keys.keys,
-                       .row = first_row + row,
-                       .flags = (step.is_masked ? kMaskedStep : 0) | (step.keys.is_run != 0 ? 0 : kScatteredStep)});
-      if (steps == 0 && w.is_last) role_.deal().ask();
-      if (steps == 1) know_next();
+      const bool is_last = step.is_last && (at.flags & Segment::kLast) != 0;
+      feed_.add({is_own ? &p_.k : received, is_own ? &p_.v : received, at.key_line + row, at.value_line + row,
+                 at.kv_head, is_own ? at.batch : 0},
+                {.first = step.keys.least,
+                 .keys = step.keys.keys,
+                 .row = at.first_row + row,
+                 .flags = (step.is_masked ? kMaskedStep : 0) | (step.keys.is_run != 0 ? 0 : kScatteredStep) |
+                          (is_last ? kLastStep | broken(at) : 0)});
     }
-  }
-  // Own keys are read where the caller has them; others when they have come. Each is looked for once, though many items
-  // read it: its word says so until the end of the call, and its slot is not written before end_units() has given it back.
-  TILEWIRE_DEVICE void pass(ChunkRef c) {
-    const Schedule& s = p_.schedule;
-    const int32_t number = s.pairs * s.blocks.chunk_begin[c.source.value] + c.chunk.value;
-    if (seen_.has(number)) return;
-    feed_.pass_on(0);
-    const Need begun = s.begun(c.source), arrived = s.arrived(c);
-    if (!gate_.pass_at_once_for_copies(begun, arrived)) {
-      if (!gate_.waiter().has_given_up()) feed_.load_values();
-      gate_.pass_word_for_copies(begun);
-      gate_.pass_word_for_copies(arrived);
-    }
-    if (!gate_.waiter().has_given_up()) seen_.add(number);
-  }
-  // Where a chunk of another rank lies: its keys, and its values behind them.
-  // As lines of a step 0 in front of it.
-  TILEWIRE_DEVICE void place(ChunkRef c, StepSource& from, int32_t& key_line, int32_t& value_line) const {
-    const Schedule& s = p_.schedule;
-    const RowRange rows = s.rows_of(c);
-    const auto line = static_cast<int32_t>((s.offset(s.me(), c) - first_line_offset(s)) / p_.line_bytes);
-    key_line = line - static_cast<int32_t>(rows.begin);
-    value_line = key_line + static_cast<int32_t>(rows.rows());
-    const CUtensorMap* map = &p_.received[ArenaLayout::half_of(space_.epoch())];
-    from = {map, map, 0, 0, 0, 0};
   }
   // Slots may be written again when all has been read from them.
-  TILEWIRE_DEVICE void end_units(const ItemWork& w) {
+  TILEWIRE_DEVICE void free_units(const Segment& at) {
     feed_.wait_loaded();
-    if (gate_.waiter().has_given_up()) return;
-    for (int32_t i = 0; i < w.publishes; ++i) space_.publish(role_.publish(w, i));
+    if ((at.flags & Segment::kBroken) != 0) return;
+    const Schedule& s = p_.schedule;
+    for (int32_t i = 0; i < at.units; ++i) {
+      space_.publish(ItemRole<ItemsWhenFree>::unit_read(s, static_cast<int32_t>(blockIdx.x), at.first_unit + i));
+    }
   }
 
   const FusedParameters& p_;
   const CallSpace& space_;
-  CallGate gate_;
   AttentionFeed<Form> feed_;
-  SeenChunks seen_;
-  ItemRole<ItemsWhenFree> role_;
-  ItemWork next_;
-  bool has_next_ = false, is_next_known_ = false;
+  SegmentTaker segments_;
 };
 
 }  // namespace tilewire::attention

@@ -4,6 +4,7 @@
 #include <tilewire/error.h>
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
 #include "base/bytes.h"
@@ -24,7 +25,7 @@ constexpr int32_t kWalkedWorkers = 8;
 constexpr int64_t kWalkedItems = 128;
 // What a CTA takes, measured on an H200 (docs/decisions/0088): for a step of keys in each form, and beside the steps of an
 // item.
-constexpr double kWideStepS = 1.82e-6, kNarrowStepS = 1.34e-6, kItemS = 2e-6;
+constexpr double kWideStepS = 1.82e-6, kNarrowStepS = 1.24e-6, kItemS = 2e-6;
 
 // What a thread copies beside the computing warps of its CTA: its pieces wait behind their keys. A chunk is the work of one.
 constexpr double kCopierBytesPerS = 1.5e9;
@@ -104,7 +105,7 @@ class FusedPlanner : PricedProblem, public PlannerOf<FusedPlan> {
     for (const int64_t rows : kTriedChunkRows) {
       FusedPlan plan;
       plan.choice.tile_rows = form_.rows;
-      plan.choice.chunk_rows = std::min(rows, round_up(most_rows, form_.step));
+      plan.choice.chunk_rows = round_up(std::min(rows, most_rows), std::lcm(int64_t{form_.step}, kKeyBlock));
       plan.choice.window = window_that_fits(p_, plan.choice, x_);
       if (plans.empty() || plans.back().agreed() != plan.agreed()) plans.push_back(plan);
     }

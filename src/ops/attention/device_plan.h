@@ -16,7 +16,7 @@ namespace tilewire::attention {
 
 // What the fused kernel is built in, a source file each (device_*_*x*.cu).
 inline constexpr std::array kFusedForms = {attention_form<AttentionWide128x128>(),
-                                           attention_form<AttentionNarrow128x128>()};
+                                           attention_form<AttentionNarrow192x96>()};
 
 // CTAs whose fourth warps do what each rank has to do: call, send, relay, release and forward.
 inline constexpr int32_t kLeastCtas = 5;

@@ -3,7 +3,7 @@
 //
 // All CTAs compute: each is a compute worker. Warp 0 loads steps, the warpgroups behind the first one compute. Beside them,
 // in the first warpgroup:
-//   warp 1   says when the CTA has finished
+//   warp 1   looks for what to load next; then says when the CTA has finished
 //   warp 2   load, then push
 //   warp 3   of the first three CTAs call, send and relay; of the next one release; of the others forward
 #pragma once
@@ -35,26 +35,27 @@ class ResultTarget {
   const FusedParameters& p_;
 };
 
-// Notes the items of the first two groups, by the first thread of each.
+// Notes the items of the first two groups, by the first thread of each. Holds no register for it.
 class ItemTrace {
  public:
-  TILEWIRE_DEVICE ItemTrace(const CallSpace& space, int32_t group)
-      : trace_(space, static_cast<uint32_t>(group), kComputeRole), is_on_(group < 2) {}
+  TILEWIRE_DEVICE explicit ItemTrace(const CallSpace& space) : space_(space) {}
 
   template <class Work>
   TILEWIRE_DEVICE void wait(const Work& w) const {
-    if (is_on_) trace_.wait(w);
+    if (group() < 2) trace().wait(w);
   }
   TILEWIRE_DEVICE void begin() const {
-    if (is_on_) trace_.begin();
+    if (group() < 2) trace().begin();
   }
   TILEWIRE_DEVICE void end() const {
-    if (is_on_) trace_.end();
+    if (group() < 2) trace().end();
   }
 
  private:
-  TileTrace trace_;
-  bool is_on_;
+  TILEWIRE_DEVICE static uint32_t group() { return ptx::thread_anew() / kWarpgroupThreads - 1; }
+  TILEWIRE_DEVICE TileTrace trace() const { return {space_, group(), kComputeRole}; }
+
+  const CallSpace& space_;
 };
 
 TILEWIRE_DEVICE void run_sends(const FusedParameters& p, const CallSpace& space) {
@@ -77,21 +78,25 @@ class Beside {
   TILEWIRE_DEVICE Beside(const FusedParameters& p, const CallSpace& space, const SharedAttention<Form>& shared)
       : p_(p),
         space_(space),
+        shared_(shared),
         pushes_(shared.spare(), p.pace_clocks),
         forwards_(shared.spare() + kCopyBytes, p.pace_clocks),
-        finish_(shared.spare() + 2 * kCopyBytes) {
-    static_assert(2 * kCopyBytes + CtaFinish::kSharedBytes <= AttentionPlan<Form>::kSpareBytes);
+        finish_(shared.spare() + kFinishOffset) {
+    static_assert(kFinishOffset + CtaFinish::kSharedBytes <= AttentionPlan<Form>::kSpareBytes);
   }
 
   TILEWIRE_DEVICE void init() const {
     pushes_.init();
     forwards_.init();
+    SegmentRing(shared_.feeder_room()).init();
     finish_.init(Form::kGroups);
   }
-  TILEWIRE_DEVICE void computed() const { finish_.arrive(); }
+  TILEWIRE_DEVICE void computed() const { CtaFinish(shared_.spare() + kFinishOffset).arrive(); }
   TILEWIRE_DEVICE void run(uint32_t warp) const {
     const auto cta = static_cast<int32_t>(blockIdx.x), ctas = static_cast<int32_t>(gridDim.x);
     if (warp == 1) {
+      if (ptx::elect_one()) ItemScout<Form>(p_, space_, shared_.feeder_room()).run();
+      __syncwarp();
       finish_.publish(space_);
     } else if (warp == 2) {
       copy_own(cta, ctas);
@@ -110,6 +115,7 @@ class Beside {
   using Copy = SoloCopy<2>;
   static constexpr int32_t kCopyBytes = Copy::kSharedBytes + 112;  // a whole number of lines of 128 bytes
   static_assert(kCopyBytes % 128 == 0);
+  static constexpr int32_t kFinishOffset = 2 * kCopyBytes;
 
   TILEWIRE_DEVICE void copy_own(int32_t cta, int32_t ctas) const {
     if (threadIdx.x % 32 != 0) return;
@@ -128,6 +134,7 @@ class Beside {
 
   const FusedParameters& p_;
   const CallSpace& space_;
+  const SharedAttention<Form>& shared_;
   Copy pushes_, forwards_;
   CtaFinish finish_;
 };
@@ -159,7 +166,7 @@ __global__ void __launch_bounds__(AttentionPlan<Form>::kThreads, 1)
     const auto group = static_cast<int32_t>(warpgroup) - 1;
     const RowMask mask(p);
     const ResultTarget target(p);
-    const ItemTrace trace(space, group);
+    const ItemTrace trace(space);
     AttentionCompute<Form, Element, RowMask, ResultTarget, ItemTrace>(shared, mask, target, trace, p.scale, group)
         .run();
     beside.computed();

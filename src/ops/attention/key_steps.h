@@ -61,23 +61,23 @@ class KeyStepTable {
 };
 
 // The spans of a tile in 31 bits: what is beyond them is as far as they go.
-class TileBounds {
- public:
-  TILEWIRE_HD constexpr explicit TileBounds(const SpanBounds& s)
-      : any_begin_(clamped(s.any.begin)),
-        any_end_(clamped(s.any.end)),
-        all_begin_(clamped(s.all.begin)),
-        all_end_(clamped(s.all.end)) {}
+struct TileBounds {
+  int32_t any_begin = 0, any_end = 0, all_begin = 0, all_end = 0;
 
-  TILEWIRE_HD constexpr bool may_meet(const KeyStep& k) const { return k.most >= any_begin_ && k.least < any_end_; }
-  TILEWIRE_HD constexpr bool all_meet(const KeyStep& k) const { return k.least >= all_begin_ && k.most < all_end_; }
+  constexpr TileBounds() = default;
+  TILEWIRE_HD constexpr TileBounds(int32_t any_from, int32_t any_to, int32_t all_from, int32_t all_to)
+      : any_begin(any_from), any_end(any_to), all_begin(all_from), all_end(all_to) {}
+  TILEWIRE_HD constexpr explicit TileBounds(const SpanBounds& s)
+      : TileBounds(clamped(s.any.begin), clamped(s.any.end), clamped(s.all.begin), clamped(s.all.end)) {}
+
+  TILEWIRE_HD constexpr bool may_meet(const KeyStep& k) const { return k.most >= any_begin && k.least < any_end; }
+  TILEWIRE_HD constexpr bool all_meet(const KeyStep& k) const { return k.least >= all_begin && k.most < all_end; }
 
  private:
   TILEWIRE_HD static constexpr int32_t clamped(int64_t position) {
     if (position < INT32_MIN) return INT32_MIN;
     return position > INT32_MAX ? INT32_MAX : static_cast<int32_t>(position);
   }
-  int32_t any_begin_, any_end_, all_begin_, all_end_;
 };
 
 // The steps of a source in which some row of a tile may see a key, in order.
@@ -87,14 +87,20 @@ class StepWalk {
     int32_t number = 0;  // among the steps of the source
     KeyStep keys;
     bool is_masked = true;
+    bool is_last = false;
   };
 
   TILEWIRE_HD constexpr StepWalk(const Schedule& s, const KeySteps& steps, int32_t tile, Rank source)
-      : tile_(s.tile_spans[tile]), step_rows_(steps.step_rows) {
-    const StepRange range = steps.of_tiles[int64_t{tile} * s.ranks() + source.value];
-    number_ = range.first;
-    end_ = range.first + range.count;
-    ahead_ = steps.steps + steps.step_begin[source.value] + number_;
+      : StepWalk(TileBounds(s.tile_spans[tile]), steps.step_rows,
+                 steps.of_tiles[int64_t{tile} * s.ranks() + source.value],
+                 steps.steps + steps.step_begin[source.value]) {}
+  // A part of them; `steps`: of the source.
+  TILEWIRE_HD constexpr StepWalk(const TileBounds& tile, int32_t step_rows, StepRange range, const KeyStep* steps)
+      : tile_(tile),
+        step_rows_(step_rows),
+        number_(range.first),
+        end_(range.first + range.count),
+        ahead_(steps + range.first) {
     if (number_ < end_) keys_ = *ahead_;
   }
 
@@ -105,6 +111,7 @@ class StepWalk {
       if (++number_ < end_) keys_ = *++ahead_;
       if (!tile_.may_meet(step.keys)) continue;
       step.is_masked = step.keys.keys < step_rows_ || !tile_.all_meet(step.keys);
+      step.is_last = number_ == end_;  // it meets, or the range would end before it
       return true;
     }
     return false;
@@ -112,8 +119,8 @@ class StepWalk {
 
  private:
   TileBounds tile_;
-  int32_t step_rows_, number_ = 0, end_ = 0;
-  const KeyStep* ahead_ = nullptr;
+  int32_t step_rows_, number_, end_;
+  const KeyStep* ahead_;
   KeyStep keys_;  // of the next one
 };
 

@@ -51,11 +51,20 @@ std::set<int64_t> walked(const Schedule& s, const KeyStepTable& table, int32_t t
   const KeySteps steps = table.view();
   std::set<int64_t> keys;
   const StepRange range = steps.of_tiles[int64_t{tile} * s.ranks() + source.value];
+  const BlockRange blocks = s.looked_at(tile, source);
   int32_t behind = 0, first = -1;
+  bool has_ended = false;
+  std::vector<int32_t> numbers, in_parts;
   StepWalk walk(s, steps, tile, source);
   for (StepWalk::Step step; walk.next(step);) {
     const ChunkRef block{source, Chunk{step.number / steps.block_steps}};
     EXPECT_TRUE(s.wants(s.me(), block)) << "keys that do not come are not waited for";
+    EXPECT_TRUE(s.is_looked_at(tile, block) && blocks.first <= block.chunk.value &&
+                block.chunk.value < blocks.first + blocks.count)
+        << "and the others are: by block";
+    EXPECT_FALSE(has_ended) << "the last one says so";
+    has_ended = step.is_last;
+    numbers.push_back(step.number);
     EXPECT_TRUE(may_meet(s.tile_spans[tile], {step.keys.least, step.keys.most})) << "what no row sees is left out";
     EXPECT_GE(step.number, behind) << "in order, each once";
     expect_step_is_right(s, step, source, spans);
@@ -65,6 +74,15 @@ std::set<int64_t> walked(const Schedule& s, const KeyStepTable& table, int32_t t
   }
   EXPECT_TRUE(first < 0 ? range.count == 0 : range.first == first && range.first + range.count == behind)
       << "it begins and ends with what is seen";
+  EXPECT_EQ(has_ended, first >= 0);
+  for (int32_t at = range.first, end = range.first + range.count; at < end;) {
+    const int32_t count = std::min(end - at, steps.block_steps - at % steps.block_steps);
+    StepWalk part(TileBounds(s.tile_spans[tile]), steps.step_rows, {at, count},
+                  steps.steps + steps.step_begin[source.value]);
+    for (StepWalk::Step step; part.next(step);) in_parts.push_back(step.number);
+    at += count;
+  }
+  EXPECT_EQ(in_parts, numbers) << "block by block";
   return keys;
 }
 

@@ -95,7 +95,11 @@ class ItemRole {
     return s_.wants(s_.me(), c) ? s_.arrived(c) : s_.begun(s_.me());
   }
   TILEWIRE_HD constexpr Publish publish(const Work& w, int32_t i) const {
-    return {s_.me(), s_.buffers.unit_read(int64_t{w.first_unit + i} * s_.workers + worker_)};
+    return unit_read(s_, worker_, w.first_unit + i);
+  }
+  // That a worker is through with a unit.
+  TILEWIRE_HD static constexpr Publish unit_read(const Schedule& s, int32_t worker, int32_t unit) {
+    return {s.me(), s.buffers.unit_read(int64_t{unit} * s.workers + worker)};
   }
 
  private:

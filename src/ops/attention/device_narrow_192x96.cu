@@ -2,6 +2,6 @@
 
 namespace tilewire::attention {
 
-const void* fused_narrow_128x128(DataType type) { return fused_entry<AttentionNarrow128x128>(type); }
+const void* fused_narrow_192x96(DataType type) { return fused_entry<AttentionNarrow192x96>(type); }
 
 }  // namespace tilewire::attention
