@@ -103,6 +103,7 @@ class MoeBench : public BenchRanks<moe_dispatch::FusedPlan, moe_dispatch::FusedK
   const MoeBenchSize& size() const { return size_; }
   int64_t sent_bytes() const { return routed_.sent_tokens * buffers(one_round()).token_pitch; }
   int64_t chunk_bytes(const Plan& plan) const { return plan.choice.chunk_tokens * buffers(plan).token_pitch; }
+  const std::vector<int64_t>& rows_of_experts(int32_t r) const { return routed_.rows[static_cast<size_t>(r)]; }
   double flops() const {
     double rows = 0;
     for (const auto& of : routed_.rows) rows += static_cast<double>(std::accumulate(of.begin(), of.end(), int64_t{0}));
@@ -195,15 +196,19 @@ class MoeBench : public BenchRanks<moe_dispatch::FusedPlan, moe_dispatch::FusedK
     p.most_tokens = p.planned_tokens = size.tokens;
     return p;
   }
-  // Of one round, and some room for what several have beside their rows.
+  // Of one round, or of two halves that both have room; and some for what several have beside their rows.
   static int64_t half_bytes(const moe_dispatch::Problem& problem, const std::vector<int32_t>& widths) {
     const TopologyTables topology = TopologyTables::from_layout(widths);
     PlanContext context{.topology = topology.view(), .me = Rank{0}, .arena = {}, .machine = {}};
     context.arena.flags = {.ranks = topology.view().ranks, .max_chunks = kBenchChunks};
-    Plan plan;
-    plan.choice.block_tokens = problem.planned_tokens;
-    plan.choice.window = 1;
-    return buffers_of(problem, plan.choice, context).end() + (int64_t{64} << 20);
+    int64_t bytes = 0;
+    for (const int64_t rounds : {1, 2}) {
+      Plan plan;
+      plan.choice.block_tokens = div_up(problem.planned_tokens, rounds);
+      plan.choice.window = rounds;
+      bytes = std::max(bytes, buffers_of(problem, plan.choice, context).end());
+    }
+    return bytes + (int64_t{64} << 20);
   }
 
   const Member& at(int32_t r) const { return ranks_[static_cast<size_t>(r)]; }

@@ -139,6 +139,8 @@ class MoeCase {
   static moe_dispatch::FusedPlan plan_of(const MoeSize& size) {
     moe_dispatch::FusedPlan plan;
     moe_dispatch::PlanChoice& choice = plan.choice;
+    choice.tile_rows = moe_dispatch::FusedPlan::kForms[size.form].work_rows();
+    choice.tile_cols = moe_dispatch::FusedPlan::kForms[size.form].work_cols();
     choice.block_tokens = size.block_tokens > 0 ? size.block_tokens : MoeAnswer(size).problem().most_tokens;
     choice.window = size.window;
     choice.chunk_tokens = size.chunk_tokens;

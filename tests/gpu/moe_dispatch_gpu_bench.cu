@@ -4,17 +4,25 @@
 //   --nodes     2 nodes x 2 ranks on one GPU, joined by the emulated wire: against the floor, against the unfused sequence,
 //               and against what the planner predicts
 //   --gpus      a rank a GPU, over their links: against cuBLAS in a loop over the experts, rows gathered; and decode steps
-//   --timeline  T H I...: the cluster of --nodes, what the roles of the first rank do in a call at the points named
+//   --trials    the cluster of --nodes at points that the words name, T H I [E=experts,zipf=1] [NAME=VALUE,...]...: the compute
+//               role alone in several forms, the planner's plan, and one that has each list's values in its place
+//   --timeline  the same words: what the roles of the first rank do in a call of each of those plans
 //   without     one GPU and no network. The compute role of one rank in the form of the kernel and in another one, against
 //               cuBLAS in a loop over the experts, and the whole call beside it; how long a call is that ends behind the
 //               tables; decode steps of 2 and 4 ranks, against reading the weights that they touch and a bare push of the rows
 //   --short     the same at fewer points
+//   serve       for tests/python/gpu/versus_grouped.py, see serve()
+//   --steps     of the last one but the tables and the decode steps alone
 #include "bench_trials.cuh"
 #include "gpu_program.cuh"
 #include "moe_bench.cuh"
 #include "ops/moe_dispatch/roles.h"
 
 #include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,11 +31,6 @@ namespace tilewire {
 namespace {
 
 using moe_dispatch::Skew;
-
-struct CooperativeInLine : WithRoomForRows<Cooperative128x256> {
-  static constexpr ClusterShape kCluster = ClusterShape::pair_in_line;
-  static constexpr int32_t kBoxCols = 32;
-};
 
 constexpr Turns kTurns{.rounds = 7, .block_us = 5000, .least = 3, .most = 50};
 constexpr const char* kLoop = "cublasGemmEx in a loop";
@@ -53,10 +56,53 @@ struct MoeTraits {
   static auto role_names() { return moe_dispatch::Roles::names(); }
 };
 
+// Rows of one rank for its experts.
+std::vector<MoeBenchSize> grouped_sizes() {
+  std::vector<MoeBenchSize> sizes;
+  for (const auto& [h, cols] : {std::pair<int64_t, int64_t>{7168, 2048}, {4096, 1536}}) {
+    for (const auto& [count, experts] : {std::pair<int64_t, int32_t>{8192, 8}, {8192, 32}, {32768, 16}, {65536, 32}}) {
+      for (const Skew skew : {Skew::uniform, Skew::zipf, Skew::one}) {
+        sizes.push_back({count, 1, experts, h, cols, skew});
+      }
+    }
+  }
+  return sizes;
+}
+
+// For who compares the compute role with others: a line has the number of a size and of launches, and is answered with
+// microseconds a launch; without launches with H, I and the rows of each expert, and where there is no such size with "end".
+void serve() {
+  const std::vector<MoeBenchSize> sizes = grouped_sizes();
+  std::unique_ptr<MoeBench> bench;
+  TimeUs role;
+  size_t current = sizes.size();
+  for (std::string line; std::getline(std::cin, line);) {
+    size_t number = 0;
+    int count = 0;
+    std::istringstream(line) >> number >> count;
+    if (number < sizes.size() && number != current) {
+      bench.reset();
+      bench = std::make_unique<MoeBench>(sizes[number], std::vector<int32_t>{1});
+      role = bench->plain();
+      current = number;
+    }
+    if (number >= sizes.size()) {
+      std::printf("end\n");
+    } else if (count > 0) {
+      std::printf("%.3f\n", role(count));
+    } else {
+      std::printf("%lld %lld", static_cast<long long>(sizes[number].h), static_cast<long long>(sizes[number].cols));
+      for (const int64_t rows : bench->rows_of_experts(0)) std::printf(" %lld", static_cast<long long>(rows));
+      std::printf("\n");
+    }
+    std::fflush(stdout);
+  }
+}
+
 // The whole call of one rank, whose plan is one round, against the compute role alone.
 BenchRow measure_grouped(const MoeBenchSize& size) {
   MoeBench bench(size, {1});
-  const GroupedForm other = grouped_form<CooperativeInLine>("coop128x256_line");
+  const GroupedForm other = grouped_form<WithRoomForRows<Cooperative128x256InLine>>("coop128x256_line");
   const auto us = time_in_turns(kTurns, {bench.cublas(), bench.plain(), bench.grouped(other),  //
                                          bench.fused(bench.one_round())});
   bench.check();
@@ -70,17 +116,30 @@ BenchRow measure_grouped(const MoeBenchSize& size) {
            {"whole_call_us", median(us[3])}}};
 }
 
-// A call that ends behind the tables, as there are too many rows.
-BenchRow measure_routing(int64_t tokens, int32_t top_k, int32_t experts, int32_t ranks) {
+// From where a rank begins to count to where all know its tables.
+double tables_us(const NotedWorks& rank) {
+  uint64_t begin_ns = ~uint64_t{0}, end_ns = 0;
+  for (const NotedWork& n : rank.works) {
+    if (n.note.role == moe_dispatch::Roles::number("count")) begin_ns = std::min(begin_ns, n.note.t_begin_ns);
+    if (n.note.role == moe_dispatch::Roles::number("route")) end_ns = std::max(end_ns, n.note.t_end_ns);
+  }
+  return static_cast<double>(end_ns - begin_ns) * 1e-3;
+}
+
+// A call that ends behind the tables, as there are too many rows: the whole of it, and what it notes of the tables.
+void measure_routing(Rows& rows, int64_t tokens, int32_t top_k, int32_t experts, int32_t ranks) {
   constexpr double kGoalUs = 15;
   MoeBench bench({.tokens = tokens, .top_k = top_k, .experts = experts, .h = 64, .cols = 64, .max_tokens = 1}, {ranks});
   const auto us = time_in_turns(kTurns, {bench.fused(bench.one_round())});
+  std::vector<double> noted_us;
+  while (noted_us.size() < us[0].size()) noted_us.push_back(tables_us(bench.traced(bench.one_round())[0]));
   bench.check();
-  return {"T " + std::to_string(tokens) + " k " + std::to_string(top_k) + " E " + std::to_string(experts) +
-              ranks_text({ranks}),
-          MoeTraits::form(bench.one_round()),
-          compare(us[0], std::vector<double>(us[0].size(), kGoalUs)),
-          {"routing_and_an_empty_call", "goal"}};
+  const std::string shape = "T " + std::to_string(tokens) + " k " + std::to_string(top_k) + " E " +
+                            std::to_string(experts) + ranks_text({ranks});
+  const std::vector<double> goal_us(us[0].size(), kGoalUs);
+  const char* form = MoeTraits::form(bench.one_round());
+  rows.add({shape, form, compare(us[0], goal_us), {"routing_and_an_empty_call", "goal"}});
+  rows.add({shape, form, compare(noted_us, goal_us), {"routing", "goal"}});
 }
 
 // Room for whatever the tokens may be routed to.
@@ -109,10 +168,10 @@ BenchRow against_cublas(const MoeBenchSize& size, int32_t ranks) {
   return {size.text() + ranks_text({ranks}), MoeTraits::form(plan.choice), found};
 }
 
-void measure_one_gpu(Rows& rows, bool is_short) {
+void measure_steps(Rows& rows, bool is_short) {
   for (const int32_t ranks : {1, 4}) {
     for (const auto& [tokens, top_k, experts] : {std::tuple{1, 1, 8}, {128, 8, 256}, {8192, 8, 256}}) {
-      rows.add(measure_routing(tokens, top_k, experts, ranks));
+      measure_routing(rows, tokens, top_k, experts, ranks);
     }
   }
   for (const int32_t ranks : {2, 4}) {
@@ -120,13 +179,13 @@ void measure_one_gpu(Rows& rows, bool is_short) {
       if (!is_short || tokens == 32) rows.add(measure_decode(tokens, ranks));
     }
   }
-  for (const auto& [h, cols] : {std::pair<int64_t, int64_t>{7168, 2048}, {4096, 1536}}) {
-    for (const auto& [count, experts] : {std::pair<int64_t, int32_t>{8192, 8}, {8192, 32}, {32768, 16}, {65536, 32}}) {
-      for (const Skew skew : {Skew::uniform, Skew::zipf, Skew::one}) {
-        if (is_short && (skew == Skew::one || count == 32768)) continue;
-        rows.add(measure_grouped({count, 1, experts, h, cols, skew}));
-      }
-    }
+}
+
+void measure_one_gpu(Rows& rows, bool is_short) {
+  measure_steps(rows, is_short);
+  for (const MoeBenchSize& size : grouped_sizes()) {
+    if (is_short && (size.skew == Skew::one || size.tokens == 32768)) continue;
+    rows.add(measure_grouped(size));
   }
 }
 
@@ -152,22 +211,73 @@ void measure_gpus(Rows& rows) {
   }
 }
 
-// Words: T H I of each point.
-void print_timelines_at(int count, char** words) {
-  for (int i = 0; i + 2 < count; i += 3) {
-    MoeBench bench({std::stoll(words[i]), 8, 32, std::stoll(words[i + 1]), std::stoll(words[i + 2])}, {2, 2});
-    print_timeline_of<MoeTraits>(bench, MoeTraits::make_plan(bench.problem(), bench.context()).choice);
+// Words: see above. `visit(bench, the planner's plan, the words of the others)`
+template <class Visit>
+void for_each_point(int count, char** words, const Visit& visit) {
+  for (int i = 0; i + 2 < count;) {
+    MoeBenchSize size{std::stoll(words[i]), 8, 32, std::stoll(words[i + 1]), std::stoll(words[i + 2])};
+    i += 3;
+    if (i < count && std::strncmp(words[i], "E=", 2) == 0) {
+      size.experts = std::stoi(words[i] + 2);
+      if (std::strstr(words[i++], "zipf=1") != nullptr) size.skew = Skew::zipf;
+    }
+    std::vector<std::string> changes;
+    for (; i < count && std::strchr(words[i], '=') != nullptr; ++i) changes.emplace_back(words[i]);
+    MoeBench bench(size, {2, 2});
+    const auto plan = MoeTraits::make_plan(bench.problem(), bench.context());
+    std::vector<moe_dispatch::FusedPlan> plans{plan.choice};
+    for (const std::string& change : changes) {
+      plans.push_back(check_plan(changed_plan(plan.choice, change), bench.problem(), bench.context()).choice);
+    }
+    visit(bench, plans);
   }
+}
+
+void print_trials_at(int count, char** words) {
+  const Turns turns{.rounds = 5, .block_us = 5000, .least = 2, .most = 40};
+  for_each_point(count, words, [&](MoeBench& bench, const std::vector<moe_dispatch::FusedPlan>& plans) {
+    std::vector<TimeUs> contenders{bench.cublas(), bench.plain()};
+    const GroupedForm forms[] = {grouped_form<WithRoomForRows<Cooperative128x256InLine>>("coop128x256_line"),
+                                 grouped_form<WithRoomForRows<PingPong128x192>>("pp128x192")};
+    for (const GroupedForm& form : forms) contenders.push_back(bench.grouped(form));
+    const size_t alone = contenders.size();
+    for (const auto& plan : plans) contenders.push_back(bench.fused(plan));
+    const auto us = time_in_turns(turns, contenders);
+    bench.check();
+    std::printf("%s: cuBLAS %.1f us, compute role alone %.1f", bench.size().text().c_str(), median(us[0]),
+                median(us[1]));
+    for (size_t f = 0; f < std::size(forms); ++f) std::printf(", %s %.1f", forms[f].name.c_str(), median(us[f + 2]));
+    std::printf("\n");
+    for (size_t i = 0; i < plans.size(); ++i) {
+      const double predicted_s = check_plan(plans[i], bench.problem(), bench.context()).predicted_s;
+      std::printf("  %9.1f us, predicted %9.1f  %s\n", median(us[i + alone]), predicted_s * 1e6,
+                  plans[i].text().c_str());
+    }
+    std::fflush(stdout);
+  });
+}
+
+void print_timelines_at(int count, char** words) {
+  for_each_point(count, words, [](MoeBench& bench, const std::vector<moe_dispatch::FusedPlan>& plans) {
+    for (const auto& plan : plans) print_timeline_of<MoeTraits>(bench, plan);
+  });
 }
 
 int run(int count, char** words) {
   const std::string mode = count > 1 && words[1][0] == '-' ? words[1] : "";
   char** file = count >= (mode.empty() ? 4 : 5) ? words + (mode.empty() ? 1 : 2) : nullptr;
-  if (mode == "--timeline") {
+  if (count > 1 && std::string(words[1]) == "serve") {
+    serve();
+  } else if (mode == "--timeline") {
     print_timelines_at(count - 2, words + 2);
+  } else if (mode == "--trials") {
+    print_trials_at(count - 2, words + 2);
   } else if (mode == "--nodes") {
     Rows rows({"fused_vs_floor", "", MoeTraits::kOp}, file);
     measure_nodes(rows);
+  } else if (mode == "--steps") {
+    Rows rows({"decode", "", MoeTraits::kOp}, file);
+    measure_steps(rows, false);
   } else if (mode == "--gpus") {
     spread_over_all_gpus();
     Rows rows({"fused_nvlink", kLoop, MoeTraits::kOp}, file);

@@ -1,10 +1,14 @@
 // The calls that moe_dispatch_gpu_test makes: sizes, routings and plans.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "ops/moe_dispatch/device_plan.h"
 #include "ops/moe_dispatch/routing_fixture.h"
 #include "transport/emulated/emulated_transport.h"
 
@@ -30,6 +34,7 @@ struct MoeSize {
   int64_t pieces = 1;
   bool local_first = true;
   bool is_fused = true;
+  size_t form = 0;                   // of those that there are kernels in
   int32_t ctas = 16;                 // of each rank
   std::vector<int32_t> widths = {};  // ranks of each node; empty: all on one
   Personality personality = Personality::rc;
@@ -42,7 +47,7 @@ inline std::vector<int32_t> dealt(int32_t experts, int32_t ranks) {
   return rank_of;
 }
 
-inline std::vector<MoeSize> moe_sizes() {
+inline std::vector<MoeSize> moe_sizes_of_first_form() {
   using moe_dispatch::Skew;
   const std::vector<int64_t> four{130, 70, 0, 1};
   const std::vector<int32_t> uneven{3, 3, 0, 3, 1, 0, 3, 1, 3};
@@ -175,6 +180,25 @@ inline std::vector<MoeSize> moe_sizes() {
        .widths = {1, 3},
        .personality = Personality::srd},
   };
+}
+
+// And some of them in tiles of every other form, which are alike but for their tiles.
+inline std::vector<MoeSize> moe_sizes() {
+  std::vector<MoeSize> sizes = moe_sizes_of_first_form();
+  const size_t count = sizes.size();
+  for (size_t form = 1; form < moe_dispatch::FusedPlan::kForms.size(); ++form) {
+    for (const char* name : {"one rank, many tiles", "ids of 64 bits, weights as [I, H]", "fp16", "rounds in a window",
+                             "I of 0", "2x2 nodes, rounds in a window"}) {
+      const auto end = sizes.begin() + static_cast<ptrdiff_t>(count);
+      const auto size = std::find_if(sizes.begin(), end, [&](const MoeSize& s) { return s.name == name; });
+      if (size == end) throw std::logic_error(std::string("there is no size ") + name);
+      MoeSize other = *size;
+      other.form = form;
+      other.name += std::string(", ") + moe_dispatch::FusedPlan::kForms[form].name;
+      sizes.push_back(other);
+    }
+  }
+  return sizes;
 }
 
 // A rank, a node, and two nodes with rounds in a window.

@@ -29,6 +29,16 @@ struct Cooperative128x256 {
   static constexpr int32_t kLoaderRegisters = 56;
 };
 
+// A line of them: where rows end after few tiles, and operands of several ranks are read from one cache.
+struct Cooperative128x256InLine : Cooperative128x256 {
+  static constexpr const char* kName = "cooperative_128x256_in_line";
+  static constexpr ClusterShape kCluster = ClusterShape::pair_in_line;
+  static constexpr int32_t kBoxCols = 32;
+  static constexpr double kTraffic = 1.04;
+  static constexpr double kBusyTraffic = 1.1;
+  static constexpr double kSharedTraffic = 1.13;
+};
+
 struct PingPong128x192 {
   static constexpr const char* kName = "ping_pong_128x192";
   static constexpr int32_t kRows = 128, kCols = 192, kStages = 5;
@@ -91,8 +101,9 @@ struct WithRoomForSums : Base {
 // The same for where the rows of a tile go, one by one.
 template <class Base>
 struct WithRoomForRows : Base {
+  static constexpr double kSharedTraffic = Base::kIsPingPong ? 1.3 : Base::kSharedTraffic;
   static constexpr int32_t kSpareBytes = 1088;
-  static constexpr int32_t kLoaderRegisters = 104;
+  static constexpr int32_t kLoaderRegisters = 120;
 };
 
 // Columns of a row of shared memory and steps of K in a stage: 128 bytes, the width of the swizzle.

@@ -7,7 +7,6 @@
 #include "device/tile/tile_launch.cuh"
 #include "operands/device_operands.h"
 #include "operands/matrix_checks.h"
-#include "ops/moe_dispatch/device_count.cuh"
 #include "ops/moe_dispatch/device_entries.h"
 #include "ops/moe_dispatch/device_parameters.cuh"
 
@@ -24,6 +23,7 @@ constexpr int64_t kNothingBytes = 16;
 
 constexpr std::array kEntries = {
     FormEntry{FusedPlan::kForms[0], fused_ping_pong_128x128},
+    FormEntry{FusedPlan::kForms[1], fused_cooperative_128x256_in_line},
 };
 
 const FormEntry& entry_of(const FusedPlan& plan) {
@@ -81,8 +81,9 @@ struct FusedTypes::State {
     device.place(s.source_at, ranks);
     device.place(s.position_of, ranks);
     const auto nodes = static_cast<size_t>(s.topology().nodes);
-    device.place_zeroed(scratch.slice_counts, rounds * static_cast<size_t>(slices_of_round(s)) * (experts + nodes));
+    device.place_zeroed(scratch.part_counts, std::max(rounds, static_cast<size_t>(choice.workers)) * (experts + nodes));
     device.place_zeroed(scratch.counted, 1);
+    device.place_zeroed(scratch.counts_are_known, 1);
     device.place_zeroed(scratch.placed, 1);
     device.place_zeroed(scratch.places_are_known, 1);
     device.place_zeroed(scratch.pushed, rounds * static_cast<size_t>(s.pieces * s.width()));

@@ -29,9 +29,10 @@ struct DeviceResults {
 
 // Device memory of this rank alone that lasts from call to call.
 struct DeviceScratch {
-  int32_t* slice_counts = nullptr;  // [slices][experts + nodes], see device_count.cuh
-  // CTAs that have come to the end of a step, in all calls; and the word that opens what comes behind.
+  int32_t* part_counts = nullptr;  // [rounds * parts][experts + nodes], see device_count.cuh
+  // CTAs that have come to the end of a step; and the words that open what comes behind.
   uint64_t* counted = nullptr;
+  uint64_t* counts_are_known = nullptr;
   uint64_t* placed = nullptr;
   uint64_t* places_are_known = nullptr;
   // How many parts of a work have been done in all calls.

@@ -4,6 +4,7 @@
 #include <tilewire/error.h>
 
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "device/comm/device_rank.h"
@@ -61,16 +62,21 @@ class FusedPlanner : public PlannerOf<FusedPlan> {
   std::vector<FusedPlan> shared_candidates() const {
     std::vector<FusedPlan> plans;
     for (const PlanChoice& choice : shared_choices(p_, x_)) {
-      FusedPlan plan = with_shared(choice);
+      FusedPlan plan = with_shared(choice, FusedPlan::kForms[0]);
       plan.choice.workers = equal_ctas();
       plans.push_back(plan);
     }
     return plans;
   }
-  // All ranks take an equal part of a GPU.
+  // All ranks take an equal part of a GPU, and tiles that are best there.
   double shared_cost_s(const FusedPlan& plan) const {
     if (p_.counts_only) return 0;
-    return DispatchTimes(p_, plan, x_, kPricedCols, equal_ctas()).cost().total_s;
+    double least_s = std::numeric_limits<double>::infinity();
+    for (const FormNumbers& form : FusedPlan::kForms) {
+      const FusedPlan of_form = with_shared(plan.choice, form);
+      least_s = std::min(least_s, DispatchTimes(p_, of_form, x_, kPricedCols, equal_ctas()).cost().total_s);
+    }
+    return least_s;
   }
 
   std::vector<FusedPlan> candidates(const FusedPlan& shared) const {
@@ -81,11 +87,16 @@ class FusedPlanner : public PlannerOf<FusedPlan> {
                                         .values = fmt::format("{} SMs", x_.workers),
                                         .limit = fmt::format("{} at least", kRankWarps + 1)});
     }
-    std::vector<FusedPlan> plans{with_shared(shared.choice)};
-    plans[0].choice.workers = ctas;
-    if (p_.counts_only) return plans;
-    plans.push_back(plans[0]);
-    plans[1].choice.is_fused = false;
+    std::vector<FusedPlan> plans;
+    for (const FormNumbers& form : FusedPlan::kForms) {
+      for (const bool is_fused : {true, false}) {
+        FusedPlan plan = with_shared(shared.choice, form);
+        plan.choice.workers = ctas;
+        plan.choice.is_fused = is_fused;
+        plans.push_back(plan);
+        if (p_.counts_only) return plans;
+      }
+    }
     return plans;
   }
   Cost predict(const FusedPlan& plan) const {
@@ -98,12 +109,11 @@ class FusedPlanner : public PlannerOf<FusedPlan> {
     const int32_t cluster = FusedPlan::kForms[0].launch_ctas;
     return kH200Workers / std::max(1, x_.machine.ranks_per_gpu) / cluster * cluster;
   }
-  static FusedPlan with_shared(const PlanChoice& shared) {
+  static FusedPlan with_shared(const PlanChoice& shared, const FormNumbers& form) {
     FusedPlan plan;
-    const PlanChoice own = plan.choice;
     plan.choice = shared;
-    plan.choice.tile_rows = own.tile_rows;
-    plan.choice.tile_cols = own.tile_cols;
+    plan.choice.tile_rows = form.work_rows();
+    plan.choice.tile_cols = form.work_cols();
     plan.choice.raster_rows = kRasterRows;
     return plan;
   }

@@ -22,7 +22,8 @@ struct FusedPlan {
   using Problem = moe_dispatch::Problem;
   using Planner = FusedPlanner;
   // What the kernel is built in, a source file each (device_*x*.cu).
-  static constexpr std::array kForms = {form_numbers<WithRoomForRows<PingPong128x128>>()};
+  static constexpr std::array kForms = {form_numbers<WithRoomForRows<PingPong128x128>>(),
+                                        form_numbers<WithRoomForRows<Cooperative128x256InLine>>()};
 
   PlanChoice choice{.tile_rows = kForms[0].work_rows(), .tile_cols = kForms[0].work_cols(), .cursors = {}};
 

@@ -67,6 +67,7 @@ class RouteTables {
   TILEWIRE_DEVICE void add_up_places() const {
     TableTeam::for_each(s_.experts.experts, [&](int32_t place) {
       int64_t rows = 0;
+#pragma unroll 4
       for (int32_t rank = 0; rank < s_.ranks(); ++rank) {
         const int32_t rounds = r_.rounds_of[rank];
         for (int32_t round = 0; round < rounds; ++round) rows += count(rank, round, place);
@@ -75,39 +76,42 @@ class RouteTables {
     });
   }
   TILEWIRE_DEVICE void add_up_ranks() const {
-    TableTeam::for_each(s_.ranks(), [&](int32_t rank) {
-      const Rank of{rank};
-      int64_t rows = 0;
-      const int32_t end = s_.experts.end_of(s_.topology(), of);
-      for (int32_t place = s_.experts.first_of(s_.topology(), of); place < end; ++place) rows += r_.place_rows[place];
+    TableTeam::for_each_by_warp(s_.ranks(), [&](int32_t rank) {
+      const int32_t first = s_.experts.first_of(s_.topology(), Rank{rank});
+      const int64_t rows = sum_up_by_warp<int64_t>(
+          s_.experts.count_of(s_.topology(), Rank{rank}), 0, [&](int32_t e) { return r_.place_rows[first + e]; },
+          [&](int32_t e, int64_t before) {
+            if (rank == s_.me().value) r_.offsets[e] = before;
+          });
+      if (TableTeam::lane() != 0) return;
       r_.rows_of[rank] = rows;
+      if (rank == s_.me().value) r_.offsets[s_.own_experts()] = rows;
     });
-    if (TableTeam::warp() != 1) return;
-    const int64_t all = sum_up_by_warp<int64_t>(
-        s_.own_experts(), 0, [&](int32_t e) { return r_.place_rows[first_own() + e]; },
-        [&](int32_t e, int64_t before) { r_.offsets[e] = before; });
-    if (TableTeam::lane() == 0) r_.offsets[s_.own_experts()] = all;
   }
-  // Where a rank gets too many rows nothing moves. The numbers are the same on all ranks.
+  // Where a rank gets too many rows nothing moves. The numbers are the same on all ranks. By one warp.
   TILEWIRE_DEVICE void find_rounds() const {
-    if (TableTeam::thread() != 0) return;
-    int32_t rounds = 0;
-    for (int32_t rank = 0; rank < s_.ranks() && r_.overflow_rank.value < 0 && !s_.counts_only; ++rank) {
-      if (r_.rows_of[rank] > most_rows_) {
-        r_.overflow_rank = Rank{rank};
-        r_.overflow_rows = r_.rows_of[rank];
-      }
+    if (TableTeam::warp() != 0) return;
+    int32_t rounds = 0, full = INT32_MAX;
+    for (int32_t rank = TableTeam::lane(); rank < s_.ranks(); rank += 32) {
+      if (full == INT32_MAX && r_.rows_of[rank] > most_rows_) full = rank;
       rounds = r_.rounds_of[rank] > rounds ? r_.rounds_of[rank] : rounds;
     }
-    if (r_.overflow_rank.value >= 0) {
-      remark(p_, epoch_, Remark::overflow, {r_.overflow_rank.value, r_.overflow_rows, most_rows_});
-    } else if (!s_.counts_only && r_.offsets[s_.own_experts()] > p_.results.rows) {
-      remark(p_, epoch_, Remark::more_rows, {s_.me().value, r_.offsets[s_.own_experts()], p_.results.rows});
+    full = __reduce_min_sync(0xffffffff, full);
+    rounds = __reduce_max_sync(0xffffffff, rounds);
+    const bool has_overflow = full < INT32_MAX && !s_.counts_only;
+    if (has_overflow || s_.counts_only) {
+      for (int32_t rank = TableTeam::lane(); rank < s_.ranks(); rank += 32) r_.rounds_of[rank] = 0;
     }
-    if (r_.overflow_rank.value < 0 && !s_.counts_only) {
+    if (TableTeam::lane() != 0) return;
+    if (has_overflow) {
+      r_.overflow_rank = Rank{full};
+      r_.overflow_rows = r_.rows_of[full];
+      remark(p_, epoch_, Remark::overflow, {full, r_.overflow_rows, most_rows_});
+    } else if (!s_.counts_only) {
       r_.rounds = rounds;
-    } else {
-      for (int32_t rank = 0; rank < s_.ranks(); ++rank) r_.rounds_of[rank] = 0;
+      if (r_.offsets[s_.own_experts()] > p_.results.rows) {
+        remark(p_, epoch_, Remark::more_rows, {s_.me().value, r_.offsets[s_.own_experts()], p_.results.rows});
+      }
     }
   }
 
@@ -183,12 +187,12 @@ class RouteTables {
     const int32_t own = s_.own_experts(), ranks = s_.ranks();
     TableTeam::for_each(own, [&](int32_t e) {
       int64_t row = r_.offsets[e];
-      for (int32_t rank = 0; rank < ranks; ++rank) {
-        const int32_t position = s_.position_of[rank];
-        for (int32_t round = 0; round < r_.rounds; ++round) {
-          r_.result_row[(round * own + e) * ranks + position] = row;
-          row += s_.cell(round, s_.first_own_place() + e, position).rows;
-        }
+#pragma unroll 4
+      for (int32_t i = 0; i < ranks * r_.rounds; ++i) {
+        const int32_t position = s_.position_of[i / r_.rounds], round = i % r_.rounds;
+        const int32_t rows = s_.cell(round, s_.first_own_place() + e, position).rows;
+        r_.result_row[(round * own + e) * ranks + position] = row;
+        row += rows;
       }
     });
   }

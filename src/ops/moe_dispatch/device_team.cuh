@@ -32,21 +32,26 @@ class TableTeam {
 };
 
 // By a whole warp: sum(i) = what all numbers before i are together, from `first` on; gives all of them. `number(i)`,
-// `sum(i, value)`.
+// `sum(i, value)`. Several numbers of a lane are looked up at once.
 template <class Value, class Number, class Sum>
 TILEWIRE_DEVICE Value sum_up_by_warp(int32_t count, Value first, const Number& number, const Sum& sum) {
+  constexpr int32_t kAtOnce = 4;
   const int32_t lane = TableTeam::lane();
-  for (int32_t begin = 0; begin < count; begin += 32) {
-    const int32_t i = begin + lane;
-    const Value own = i < count ? number(i) : 0;
-    Value all = own;
+  for (int32_t begin = lane; begin - lane < count; begin += 32 * kAtOnce) {
+    Value own[kAtOnce];
 #pragma unroll
-    for (int32_t step = 1; step < 32; step *= 2) {
-      const Value before = __shfl_up_sync(0xffffffff, all, step);
-      if (lane >= step) all += before;
+    for (int32_t j = 0; j < kAtOnce; ++j) own[j] = begin + 32 * j < count ? number(begin + 32 * j) : 0;
+#pragma unroll
+    for (int32_t j = 0; j < kAtOnce; ++j) {
+      Value all = own[j];
+#pragma unroll
+      for (int32_t step = 1; step < 32; step *= 2) {
+        const Value before = __shfl_up_sync(0xffffffff, all, step);
+        if (lane >= step) all += before;
+      }
+      if (begin + 32 * j < count) sum(begin + 32 * j, first + all - own[j]);
+      first += __shfl_sync(0xffffffff, all, 31);
     }
-    if (i < count) sum(i, first + all - own);
-    first += __shfl_sync(0xffffffff, all, 31);
   }
   return first;
 }

@@ -18,16 +18,21 @@ class DispatchTimes {
   double tile_s() const { return tile_s_; }  // of a cluster
 
  private:
-  double moved_local_s() const;
+  double local_bytes() const;
+  double sent_tokens() const;
+  double moved_first_s(double bytes) const;
+  double moved_beside_s(double bytes) const;
+  double linked_s(double bytes) const;
   double moved_remote_s() const;
   // Of the rows of one round, of a phase and of a piece of experts.
   double unit_s() const;
 
   const Problem& p_;
   const PlanChoice& c_;
+  const FormNumbers& form_;
   const PlanContext& x_;
   int64_t cols_;
-  double clusters_;
+  int32_t clusters_;
   double width_, rows_;  // ranks of a node on the average; rows that a rank brings, and gets
   double own_experts_;   // on the average
   int32_t rounds_, phases_;

@@ -4,8 +4,8 @@
 // All CTAs compute, in clusters of the form with one compute worker each. Before that, the computing warps make the tables
 // of the call: each CTA counts and places a part of the own tokens (device_count.cuh); the CTA that is the last to have
 // placed its part waits for the records of all ranks and makes the tables (device_route.cuh); the others wait for them.
-// Beside the tiles warp 2 of each CTA and warp 3 of most move rows (device_rows.cuh); warp 3 of the first three is call,
-// send and relay. Release is who frees a round last.
+// Then they move the first of the own rows (device_rows.cuh). Beside the tiles warp 2 of each CTA and
+// warp 3 of most move what comes later; warp 3 of the first three is call, send and relay. Release is who frees a round last.
 #pragma once
 
 #include "device/comm/rank_warps.cuh"
@@ -41,6 +41,21 @@ class GatedDrain {
   bool is_behind_ = false;
 };
 
+// Pieces of a row that a lane has under way at once, as registers are: of who computes, before the tiles; and beside them.
+constexpr int32_t kComputePieces = 12, kHelperPieces = 7;
+
+// The own rounds whose tokens are packed, and whose rows are pushed, before the tiles: those that have a slot from the start.
+// Within one node rows take their time on its links, and those of later rounds move beside the tiles.
+struct FirstRounds {
+  int32_t packed = 0;
+  int32_t pushed = 0;
+  TILEWIRE_DEVICE explicit FirstRounds(const Schedule& s) {
+    const int32_t rounds = s.rounds_of(s.me());
+    packed = s.window < rounds ? s.window : rounds;
+    pushed = packed > 1 && !s.frame.has_network() ? 1 : packed;
+  }
+};
+
 // Send, and before it what the own node's ranks are told of other nodes' counts. By a whole warp.
 TILEWIRE_DEVICE void run_sends(const FusedParameters& p, const CallSpace& space) {
   const Schedule& s = p.schedule;
@@ -66,8 +81,8 @@ TILEWIRE_DEVICE void run_sends(const FusedParameters& p, const CallSpace& space)
     const int64_t offset = s.buffers.record_offset(w.source);
     int64_t tokens;
     memcpy(&tokens, space.half(s.me()) + offset, sizeof(tokens));
-    copy_row(space.half(w.to) + offset, space.half(s.me()) + offset,
-             static_cast<int32_t>(s.record_bytes(s.rounds_of_tokens(tokens))));
+    copy_row<kHelperPieces>(space.half(w.to) + offset, space.half(s.me()) + offset,
+                            static_cast<int32_t>(s.record_bytes(s.rounds_of_tokens(tokens))));
     __syncwarp();
     if (threadIdx.x % 32 == 0) space.publish(records.publish(w, 0));
   }
@@ -111,6 +126,7 @@ class Beside {
     ptx::fence_async_shared();  // copies come where the counts were
     TableTeam::join();
     if (TableTeam::thread() == 0) tell_cluster(has_tables);
+    if (has_tables) move_first_rows();
   }
   TILEWIRE_DEVICE void computed() const { finish_.arrive(); }
   TILEWIRE_DEVICE TileTrace trace(uint32_t group) const { return {space_, group, kComputeRole}; }
@@ -145,11 +161,10 @@ class Beside {
     TableTeam::join();
     return ptx::load_shared(memory_.answer()) != 0;
   }
-  // Of all CTAs of the rank: whether this one is the last to come here. By the team.
-  TILEWIRE_DEVICE bool is_last(uint64_t* counter) const {
+  // Of so many CTAs of the rank: whether this one is the last to come here. By the team.
+  TILEWIRE_DEVICE bool is_last(uint64_t* counter, int32_t ctas) const {
     TableTeam::join();
-    const bool is_first_thread = TableTeam::thread() == 0;
-    return agree(is_first_thread && is_last_part(counter, static_cast<int32_t>(gridDim.x)));
+    return agree(TableTeam::thread() == 0 && is_last_part(counter, ctas));
   }
   // By the team: for a word of this rank. False: given up.
   TILEWIRE_DEVICE bool wait_for(const uint64_t* word, int32_t role) const {
@@ -159,35 +174,44 @@ class Beside {
   // Behind a call that was given up nothing is done: its epoch is that of this call, and words may have it already.
   TILEWIRE_DEVICE bool make_tables() const {
     if (!agree(ptx::load_relaxed_sys(space_.view().limits.abort_word) == 0)) return false;
+    const TraceLane trace = space_.trace(TracePlace::first_group);
+    const bool is_noting = TableTeam::thread() == 0 && trace.is_on();
+    if (is_noting) note_begin(trace, kCountRole);
     const RouteCount count(p_, space_, reinterpret_cast<int32_t*>(stages_));
+    const auto ctas = static_cast<int32_t>(gridDim.x);
     count.count();
-    if (is_last(p_.scratch.counted)) {
-      count.sum_up();
-      TableTeam::join();
-      if (TableTeam::warp() == 0) {
-        count.find_begins();
-        __syncwarp();
-        if (TableTeam::lane() == 0) publish_in_gpu(p_.scratch.places_are_known, space_.epoch());
-      }
-      if (TableTeam::warp() == 1) count.give_record();
+    // The last one to have counted speaks for all: it makes the record, and the tables.
+    const bool is_recorder = is_last(p_.scratch.counted, ctas);
+    if (is_recorder && TableTeam::thread() == 0) publish_in_gpu(p_.scratch.counts_are_known, space_.epoch());
+    if (!is_recorder && !wait_for(p_.scratch.counts_are_known, kCountRole)) return false;
+    count.place(is_recorder);
+    if (is_noting) trace.end();
+    if (is_recorder) {
+      if (is_noting) note_begin(trace, kRouteRole);
+      route();
+      if (is_noting) trace.end();
+    } else if (is_last(p_.scratch.placed, ctas - 1)) {
+      if (TableTeam::thread() == 0) publish_in_gpu(p_.scratch.places_are_known, space_.epoch());
     }
-    if (!wait_for(p_.scratch.places_are_known, kCountRole)) return false;
-    count.place();
-    if (is_last(p_.scratch.placed)) route();
     return wait_for(space_.word(p_.schedule.me(), p_.schedule.routed()), kRouteRole);
+  }
+  TILEWIRE_DEVICE static void note_begin(const TraceLane& trace, int32_t role) {
+    trace.wait({.role = static_cast<uint8_t>(role)});
+    trace.begin();
   }
   TILEWIRE_DEVICE void route() const {
     RouteRole role(p_.schedule);
     RouteWork w;
     role.next(w);
     bool is_here = false;
+    TableTeam::join();
     if (TableTeam::warp() == 0) {
       CallGate gate(space_, kRouteRole, kTablePauseNs);
       is_here = gate.pass(role, w);
     }
     if (!agree(is_here)) return;
     RouteTables(p_, space_).make();
-    TableTeam::join();
+    if (!wait_for(p_.scratch.places_are_known, kCountRole)) return;
     if (TableTeam::thread() == 0) space_.publish(role.publish(w, 0));
   }
   // CTAs of a cluster load for each other: either all of them have tiles, or none has; and none begins before the other
@@ -207,17 +231,44 @@ class Beside {
     }
   }
 
+  // What comes before all tiles is moved by who computes them: these warps have nothing else to do until there are rows, and
+  // more of them under way than any others. Own tokens for other nodes first, as the network is slow: all that wait for no
+  // slot; then own rows for the node, of the first round.
+  TILEWIRE_DEVICE void move_first_rows() const {
+    const auto cta = static_cast<int32_t>(blockIdx.x), ctas = static_cast<int32_t>(gridDim.x);
+    const int32_t warp = TableTeam::warp();
+    constexpr int32_t kGroupWarps = kWarpgroupThreads / 32;
+    const RowMover<kComputePieces> mover(
+        p_, space_, warp < kGroupWarps ? TracePlace::first_group : TracePlace::second_group, warp % kGroupWarps == 0);
+    const int32_t warps = kTableWarps * ctas, number = warp * ctas + cta;
+    // Each has its rows one behind the other: none of them says anything before the tiles begin.
+    const auto team_for = [&](int32_t rows) {
+      return MoveTeam{number, warps, rows > warps ? (rows + warps - 1) / warps : 1, rows};
+    };
+    const Schedule& s = p_.schedule;
+    const FirstRounds first(s);
+    if (s.frame.has_network()) mover.pack(team_for(tokens_to_pack(s, first.packed)), {0, first.packed});
+    mover.push(team_for(rows_to_push(s, first.pushed)), {0, first.pushed});
+  }
+  // What comes later: tokens that come in, and own rows of later rounds. Where there are both every other warp forwards; the
+  // others pack, which waits for nothing, and push.
   TILEWIRE_DEVICE void help(int32_t helper, TracePlace place) const {
     const bool has_tables = sees_tables();
+    const Schedule& s = p_.schedule;
     const int32_t helpers = helpers_of(static_cast<int32_t>(gridDim.x));
-    const bool has_network = p_.schedule.frame.has_network();
-    const RowMover mover(p_, space_, place);
-    if (has_tables && has_network && helper % 2 == 1) {
-      mover.forward({helper / 2, helpers / 2});
-    } else if (has_tables) {
-      const MoveTeam team = has_network ? MoveTeam{helper / 2, helpers - helpers / 2} : MoveTeam{helper, helpers};
-      if (has_network) mover.pack(team);
-      mover.push(team);
+    const bool has_network = s.frame.has_network();
+    const RowMover<kHelperPieces> mover(p_, space_, place, true);
+    if (has_tables) {
+      const FirstRounds first(s);
+      const int32_t rounds = s.rounds_of(s.me());
+      const bool has_both = has_network && first.pushed < rounds;
+      if (has_network && (helper % 2 == 1 || !has_both)) {
+        mover.forward(has_both ? MoveTeam{helper / 2, helpers / 2} : MoveTeam{helper, helpers});
+      } else {
+        const MoveTeam team = has_network ? MoveTeam{helper / 2, helpers - helpers / 2} : MoveTeam{helper, helpers};
+        if (has_network) mover.pack(team, {first.packed, rounds});
+        mover.push(team, {first.pushed, rounds});
+      }
     }
     finish_results(p_, space_, {helper, helpers}, has_tables);
   }

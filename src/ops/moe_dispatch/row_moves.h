@@ -39,7 +39,22 @@ TILEWIRE_HD constexpr RowMove row_of(const Schedule& s, const PushWork& w, int32
   return {{entry / s.top_k, entry % s.top_k}, w.to, row_at(s, w.round, s.me(), {place, slot.number})};
 }
 
+// Those of the first rounds together.
+TILEWIRE_HD constexpr int32_t rows_to_push(const Schedule& s, int32_t rounds) {
+  const int32_t first = s.experts.first_on(s.topology(), s.node()), end = s.experts.end_on(s.topology(), s.node());
+  int32_t rows = 0;
+  for (int32_t round = 0; round < rounds; ++round) {
+    const int32_t* begins = s.routing->first_row + int64_t{round} * s.experts.experts;
+    rows += begins[end] - begins[first];
+  }
+  return rows;
+}
+
 // ---- pack
+TILEWIRE_HD constexpr int32_t tokens_to_pack(const Schedule& s, int32_t rounds) {
+  const int64_t buckets = int64_t{rounds} * s.topology().nodes;
+  return s.routing->first_token[buckets] - s.routing->first_token[0];
+}
 TILEWIRE_HD constexpr int32_t rows_of(const Schedule&, const PackWork& w) {
   return static_cast<int32_t>(w.tokens.rows());
 }
