@@ -237,8 +237,7 @@ void print_trials_at(int count, char** words) {
   const Turns turns{.rounds = 5, .block_us = 5000, .least = 2, .most = 40};
   for_each_point(count, words, [&](MoeBench& bench, const std::vector<moe_dispatch::FusedPlan>& plans) {
     std::vector<TimeUs> contenders{bench.cublas(), bench.plain()};
-    const GroupedForm forms[] = {grouped_form<WithRoomForRows<Cooperative128x256InLine>>("coop128x256_line"),
-                                 grouped_form<WithRoomForRows<PingPong128x192>>("pp128x192")};
+    const GroupedForm forms[] = {grouped_form<WithRoomForRows<Cooperative128x256InLine>>("coop128x256_line")};
     for (const GroupedForm& form : forms) contenders.push_back(bench.grouped(form));
     const size_t alone = contenders.size();
     for (const auto& plan : plans) contenders.push_back(bench.fused(plan));
