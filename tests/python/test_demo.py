@@ -18,10 +18,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+import tilewire as tw
 from fake_cluster import FakeCluster, FakeComm, Tamper
 from synthetic_trace import make_trace
 from tilewire import _core, demo, demo_report, encoder_weights
 from tilewire.all_gather_cases import AllGatherCase, odd_cases, real_cases
+from tilewire.attention_cases import odd_cases as attention_odd_cases
 from tilewire.cli import app
 from tilewire.cli import demo as demo_command
 from tilewire.demo_cases import Case, CaseResult, gpu_cases, run_case
@@ -377,6 +379,19 @@ def test_gpu_ranks_get_what_a_kernel_can_do() -> None:
     assert alone == {"a long sequence, zigzag"} and alone < names and names - alone < everything
     assert {"uneven rows", "no rows anywhere", "bias", "K = 0", "gathered rows"} < names
     assert "fp32" not in names
+
+
+def test_plans_of_cases_are_ones_that_kernels_have() -> None:
+    cases = [case for case in attention_odd_cases(4) if case.plan is not None and case.on_gpu]
+    there: Any = {"machine": "h200", "nodes": [2, 2]}
+    assert cases
+    for case in cases:
+        rows = np.zeros((case.batch, 1, case.heads[0], case.d))
+        plan = {**case.plan, **demo_machine.kernel_numbers("ring_attention", rows)}
+        planned = tw.plan_ring_attention(case.rows, case.heads, case.d, plan=plan, **there)
+        assert planned.as_dict()["tile_rows"] == plan["tile_rows"]
+    with pytest.raises(tw.InvalidArgument, match="tiles"):
+        tw.plan_ring_attention([40] * 4, (6, 3), 64, plan={**plan, "tile_rows": 64, "chunk_rows": 64}, **there)
 
 
 def test_gpu_ranks_encode_where_they_have_all_operations_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,9 +39,18 @@ def find_gpu() -> tuple[Gpu | None, str]:
 TILES: dict[str, Any] = {"tile_rows": 256, "tile_cols": 256}
 NUMBERS: dict[str, dict[str, Any]] = {
     "moe_dispatch_matmul": {"tile_rows": 128, "tile_cols": 256, "workers": 8},
-    "ring_attention": {"tile_rows": 128, "chunk_rows": 128, "workers": 8, "pace_clocks": 0},
+    "ring_attention": {"workers": 8, "pace_clocks": 0},
 }
+ROWS_OF_HEADS = {64: 192, 128: 128}  # of a tile of attention, and of a chunk, by D
 HOST_OPTIONS = ("plan", "positions")  # that are no arrays for a kernel
+
+
+def kernel_numbers(op: str, *arguments: Any) -> dict[str, Any]:
+    """The numbers that a plan of a call with these arguments has on a GPU."""
+    if op != "ring_attention":
+        return NUMBERS.get(op, TILES)
+    rows = ROWS_OF_HEADS[arguments[0].shape[-1]]
+    return {"tile_rows": rows, "chunk_rows": rows, **NUMBERS[op]}
 
 
 class GpuMachine:
@@ -71,7 +80,7 @@ class GpuMachine:
         there = [self._to_gpu(one) for one in arguments]
         options_there = {name: one if name in HOST_OPTIONS else self._to_gpu(one) for name, one in options.items()}
         if "plan" in options:
-            options_there["plan"] = {**options["plan"], **NUMBERS.get(op, TILES)}
+            options_there["plan"] = {**options["plan"], **kernel_numbers(op, *arguments)}
         self._torch.cuda.synchronize(self.comm.device)
         begin = time.perf_counter()
         result = getattr(tw, op)(*there, comm=self.comm, **options_there)
