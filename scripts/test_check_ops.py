@@ -98,7 +98,11 @@ def test_this_repository_passes(tree: Tree) -> None:
         ("scripts/run_gpu", '("gemm_rs", "python_gpu"', "gemm_rs: scripts/run_gpu has no tests in Python of it"),
         ("src/ops/gemm_rs/CMakeLists.txt", " plan_test.cc", "gemm_rs: its CMakeLists.txt does not name plan_test.cc"),
         ("src/ops/gemm_rs/CMakeLists.txt", "problem.cc", "gemm_rs: its CMakeLists.txt does not name problem.cc"),
-        ("tests/python/attention_programs.py", "tw.ring_attention(", "no test of tests/python calls tw.ring_attention"),
+        (
+            "tests/python/moe_dispatch_programs.py",
+            "tw.moe_dispatch_matmul(",
+            "no test of tests/python calls tw.moe_dispatch_matmul",
+        ),
         ("README.md", "tw.matmul_all_reduce", "gemm_ar: README.md does not name tw.matmul_all_reduce"),
         ("CHANGELOG.md", "matmul_all_reduce", "gemm_ar: CHANGELOG.md does not name matmul_all_reduce"),
         ("README.md", "there are five operations", "README.md: says [] where there are five"),

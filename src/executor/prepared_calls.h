@@ -45,13 +45,16 @@ class PreparedCalls {
     calls_.splice(calls_.end(), calls_, found->second);
     return found->second->prepared;
   }
-  // Under names that are new or, the same twice, one new name.
+  // Under names of which one is new at least; what was added before keeps the names that it has.
   void add(std::vector<std::string> names, std::shared_ptr<Prepared<B>> prepared) {
     const auto at = calls_.insert(calls_.end(), {std::move(prepared), std::move(names)});
     for (const std::string& name : at->names) places_.emplace(name, at);
   }
   void drop_oldest() {
-    for (const std::string& name : calls_.front().names) places_.erase(name);
+    for (const std::string& name : calls_.front().names) {
+      const auto found = places_.find(name);
+      if (found != places_.end() && found->second == calls_.begin()) places_.erase(found);
+    }
     calls_.pop_front();
   }
   bool is_empty() const { return calls_.empty(); }

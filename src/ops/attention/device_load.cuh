@@ -19,6 +19,7 @@ class RowMask {
     const auto lane = static_cast<int32_t>(threadIdx.x % 32);
     // Rows behind the last one are not stored.
     const int32_t last = static_cast<int32_t>(p_.schedule.rows) - 1;
+    ptx::copy_async_wait();  // for that of a tile before, whose mask nobody asked for
     if (lane < 16) {
       ptx::copy_async_16(room + kSpanBytes * lane, p_.schedule.query_spans + min(row + lane, last));
     }

@@ -54,7 +54,10 @@ class RouteCount {
       TableTeam::join();
     }
     if (!is_recorder) return;
-    if (rounds_ == 0 && TableTeam::warp() == kTableWarps - 1) give_record();
+    if (rounds_ == 0) {
+      TableTeam::join();  // no round has, since the record was begun
+      if (TableTeam::warp() == kTableWarps - 1) give_record();
+    }
     if (TableTeam::thread() != 0) return;
     s_.routing->first_row[rounds_ * s_.experts.experts] = before.rows;
     s_.routing->first_token[rounds_ * s_.topology().nodes] = before.tokens;
@@ -112,6 +115,7 @@ class RouteCount {
       const bool is_read = is_first || s_.counts_only;
       const int32_t place = !is_slot ? -1 : is_read ? read_place(entry) : s_.routing->slots[entry].place;
       if (is_slot && is_first && !s_.counts_only) s_.routing->slots[entry] = {place, 0};
+      __syncwarp();  // first_to() may look at those of other lanes
       if (place >= 0) atomicAdd(own_ + place, 1);
       const int32_t node = s_.counts_only ? -1 : first_to(entry, place);
       if (node >= 0) atomicAdd(own_ + s_.experts.experts + node, 1);
