@@ -1,5 +1,6 @@
 // The SRD transport on a network that keeps no order, refuses requests and loses peers: data is right or the error has a
 // name, and what has nothing to do with it goes on.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <optional>
@@ -34,23 +35,25 @@ struct Stream {
   uint64_t half(Epoch e) const { return static_cast<uint64_t>(net.layout().half_offset(e)); }
   uint64_t slot(uint32_t number) const { return number % kSlots * bytes; }
   // A slot is written again when what was in it is done with.
-  bool may_post() const {
-    return posted < count && posted < completed.first_missing() + kSlots && posted < arrived.first_missing() + kSlots;
+  bool may_post(uint32_t number) const {
+    return number < count && number < completed.first_missing() + kSlots && number < arrived.first_missing() + kSlots;
   }
+  // Many at once, so that they are under way together however slow this thread is.
   void post_more() {
-    for (int i = 0; i < 8 && may_post(); ++i) {
-      fill_pattern(net.arena(0) + half(0) + slot(posted), bytes, posted);
-      const WriteRequest next{.kind = RequestKind::write_with_immediate,
-                              .peer = Rank{1},
-                              .src_offset = half(0) + slot(posted),
-                              .dst_offset = half(1) + slot(posted),
-                              .bytes = bytes,
-                              .immediate = posted,
-                              .id = posted};
-      const size_t taken = net.transport(0).post({&next, 1});
-      posted += static_cast<uint32_t>(taken);
-      if (taken == 0) return;
+    constexpr uint32_t kAtOnce = 32;
+    std::vector<WriteRequest> next;
+    for (uint32_t number = posted; next.size() < kAtOnce && may_post(number); ++number) {
+      fill_pattern(net.arena(0) + half(0) + slot(number), bytes, number);
+      next.push_back({.kind = RequestKind::write_with_immediate,
+                      .peer = Rank{1},
+                      .src_offset = half(0) + slot(number),
+                      .dst_offset = half(1) + slot(number),
+                      .bytes = bytes,
+                      .immediate = number,
+                      .id = number});
     }
+    if (next.size() < std::min(kAtOnce, count - posted)) return;
+    posted += static_cast<uint32_t>(net.transport(0).post(next));
   }
   void take(int32_t rank) {
     std::array<Event, 16> events;
