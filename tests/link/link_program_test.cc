@@ -83,7 +83,7 @@ TEST(LinkProgram, AWrongOptionIsNamedBeforeAnybodyIsWaitedFor) {
                                 {{"--seconds", "inf"}, "seconds = inf"},
                                 {{"--seconds", "-1"}, "seconds = -1"},
                                 {{"--seconds", "0"}, "seconds = 0"},
-                                {{"--seconds", "21"}, "at most half of deadline_s: 20"},
+                                {{"--seconds", "100000"}, "at most half of deadline_s: "},
                                 {{"--seconds", "1e999"}, "--seconds cannot be 1e999"},
                                 {{"--seconds", "1s"}, "--seconds cannot be 1s"},
                                 {{"--seconds", ""}, "--seconds cannot be"},
