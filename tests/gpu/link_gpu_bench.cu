@@ -60,7 +60,7 @@ __global__ void push_by_warps(const std::byte* from, std::byte* to, uint32_t pac
   copy.init();
   ptx::fence_mbarrier_init();
   copy.start_after(pace_clocks / gridDim.x * blockIdx.x);
-  copy.run(Stripes(from, to, kSoloPieceBytes, blockIdx.x, gridDim.x));
+  copy.run(Stripes(from, to, kCopyPieceBytes, blockIdx.x, gridDim.x));
 }
 
 __global__ void bounce(uint64_t* mine, uint64_t* theirs, uint64_t rounds, bool begins) {

@@ -14,6 +14,7 @@
 #include "device/sync/roll_call.h"
 #include "executor/device_call.h"
 #include "device/cuda_check.cuh"
+#include "device/cuda_stream.cuh"
 #include "gpu_program.cuh"
 #include "ops/device_op_list.h"
 
@@ -29,17 +30,12 @@ inline double ms_since(Clock::time_point begin) {
 
 class Stream {
  public:
-  Stream() { check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream"); }
-  ~Stream() { cudaStreamDestroy(stream_); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-
-  operator cudaStream_t() const { return stream_; }
+  operator cudaStream_t() const { return stream_.get(); }
   // False, and a claim that is not true, when it takes too long.
   bool finish() const {
     const auto begin = Clock::now();
     for (;;) {
-      const cudaError_t result = cudaStreamQuery(stream_);
+      const cudaError_t result = cudaStreamQuery(stream_.get());
       if (result == cudaSuccess) return true;
       if (result != cudaErrorNotReady) {
         std::printf("  the stream ended with: %s\n", cudaGetErrorString(result));
@@ -53,7 +49,7 @@ class Stream {
   }
 
  private:
-  cudaStream_t stream_ = nullptr;
+  CudaStream stream_;
 };
 
 // A communicator with the calls of all operations that have a kernel, and the session's end before that of the kernels.

@@ -390,14 +390,15 @@ def test_what_is_raised_while_results_are_made_comes_out_of_the_call(
         assert (np.asarray(tw.all_gather_matmul(a, a)) == 4).all()
 
 
+def interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def test_ctrl_c_that_is_seen_at_the_end_of_a_call_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others have its result, and must not meet the same call of this rank again."""
     import numpy as np
 
     import tilewire as tw
-
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
 
     a = np.ones((4, 4), np.float32)
     with tw.init() as comm, monkeypatch.context() as patch:
@@ -415,9 +416,6 @@ def test_ctrl_c_between_a_calls_checks_and_its_making_is_found_by_the_next_one(m
     import numpy as np
 
     import tilewire as tw
-
-    def interrupted(*_: Any) -> None:
-        raise KeyboardInterrupt
 
     a = np.ones((4, 4), np.float32)
     with tw.init() as comm, monkeypatch.context() as patch:

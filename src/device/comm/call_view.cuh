@@ -55,19 +55,15 @@ class CallSpace {
   }
   // See publish() of sync/wait.cuh.
   TILEWIRE_DEVICE void publish(const Publish& p) const { tilewire::publish(word(p.to, p.word), epoch_); }
-  // All words of a work by one fence, which takes longer than their stores.
+  // All words of a work by one fence.
   template <class Role>
   TILEWIRE_DEVICE void publish_all(const Role& role, const typename Role::Work& w) const {
     if (w.publishes == 0) return;
     order_publishes();
     for (int32_t i = 0; i < w.publishes; ++i) publish_behind(role.publish(w, i));
   }
-  // The two parts of publish(), where several words follow each other and nothing is written or acquired between them.
-  TILEWIRE_DEVICE static void order_publishes() {
-    ptx::bulk_wait<0>();
-    ptx::fence_sys();
-  }
-  TILEWIRE_DEVICE void publish_behind(const Publish& p) const { ptx::store_relaxed_sys(word(p.to, p.word), epoch_); }
+  // Behind order_publishes().
+  TILEWIRE_DEVICE void publish_behind(const Publish& p) const { tilewire::publish_behind(word(p.to, p.word), epoch_); }
   TILEWIRE_DEVICE TraceLane trace(TracePlace place) const { return {view_.trace, place}; }
   // Nobody but the call warp of the same GPU looks at it.
   TILEWIRE_DEVICE void publish_finished() const { publish_in_gpu(view_.finished + blockIdx.x, epoch_); }

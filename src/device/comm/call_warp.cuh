@@ -21,7 +21,7 @@ TILEWIRE_DEVICE bool run_signals(const CallSpace& space, CallGate& gate, Role ro
     is_ordered = is_ordered && w.needs == 0;
     if (!gate.pass(role, w)) return false;
     if (threadIdx.x % 32 != 0) continue;
-    if (w.publishes > 0 && !is_ordered) space.order_publishes();
+    if (w.publishes > 0 && !is_ordered) order_publishes();
     is_ordered = is_ordered || w.publishes > 0;
     for (int32_t i = 0; i < w.publishes; ++i) space.publish_behind(role.publish(w, i));
     post(w);

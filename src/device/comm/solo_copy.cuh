@@ -3,6 +3,7 @@
 #pragma once
 
 #include "device/comm/copy_ring.cuh"
+#include "device/tile/tile_form.h"
 
 namespace tilewire {
 
@@ -13,14 +14,12 @@ TILEWIRE_DEVICE void load_piece(const CopyPiece& piece, uint32_t to, uint32_t fu
   ptx::bulk_load(to, piece.from, piece.bytes, full);
 }
 
-constexpr int32_t kSoloPieceBytes = 4096;
-
 // kStages: pieces that have room. Half of them are on their way here while the others leave; a piece takes 0.9 us each way,
 // so a thread moves 4.7 GB/s with two of them.
 template <int32_t kStages>
 class SoloCopy {
  public:
-  static constexpr int32_t kPieceBytes = kSoloPieceBytes;
+  static constexpr int32_t kPieceBytes = kCopyPieceBytes;
   static constexpr int32_t kSharedBytes = kStages * kPieceBytes + 8 * kStages;
   static_assert(kStages % 2 == 0);
 

@@ -1,6 +1,7 @@
 #include "device/comm/call_setup.cuh"
 #include "device/comm/call_warp.cuh"
 #include "device/cuda_check.cuh"
+#include "device/cuda_stream.cuh"
 #include "device/link/link_series.h"
 
 #include <memory>
@@ -176,18 +177,6 @@ __global__ void __launch_bounds__(kThreads, 1) link_kernel(const __grid_constant
   LinkPart(p, me == p.series.from ? 0 : me == p.series.to ? 1 : 2).run();
 }
 
-class Stream {
- public:
-  Stream() { check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream"); }
-  ~Stream() { cudaStreamDestroy(stream_); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  cudaStream_t get() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
 // Of one rank, for all of its series.
 class LinkLaunches {
  public:
@@ -229,7 +218,7 @@ class LinkLaunches {
 
   LinkParameters parameters_;
   DeviceTables tables_;
-  Stream stream_;
+  CudaStream stream_;
   LinkFindings* findings_ = nullptr;
   Epoch epoch_ = 0;
 };

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "device/cuda_check.cuh"
+#include "device/cuda_stream.cuh"
 #include "device/ptx/control.cuh"
 #include "device/ptx/memory_order.cuh"
 
@@ -32,18 +33,6 @@ __global__ void __launch_bounds__(32, 1) roll_call_kernel(const __grid_constant_
   }
 }
 
-class Stream {
- public:
-  Stream() { check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream"); }
-  ~Stream() { cudaStreamDestroy(stream_); }  // what still runs in it runs on
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
-  cudaStream_t get() const { return stream_; }
-
- private:
-  cudaStream_t stream_ = nullptr;
-};
-
 // All of an SM's shared memory, so that no two CTAs share one.
 int most_shared_bytes() {
   int device = 0, bytes = 0;
@@ -59,7 +48,7 @@ void hold_roll_call(const RollCallPart& part) {
   const int shared_bytes = most_shared_bytes();
   check_cuda(cudaFuncSetAttribute(roll_call_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
              "asking for the shared memory of the roll-call");
-  const Stream stream;
+  const CudaStream stream;
   cudaLaunchAttribute pairs{};
   pairs.id = cudaLaunchAttributeClusterDimension;
   pairs.val.clusterDim = {2, 1, 1};

@@ -1,7 +1,8 @@
 // THE wait for a flag in a kernel, THE consume and THE publish: all words that ranks and CTAs tell each other go
 // through these.
 //
-//   publish: all writers joined; then one thread: its copies are complete at their destination, release store
+//   publish: all writers joined; then one thread: its copies are complete at their destination, release store; or, for words
+//            that follow each other, one fence and then their stores
 //   consume: one thread waits for the word, then may read what was published, through the copy engine too; others
 //            after a barrier
 //
@@ -113,7 +114,15 @@ TILEWIRE_DEVICE void publish(uint64_t* flag, Epoch epoch) {
   ptx::store_release_sys(flag, epoch);
 }
 
-// The same for a word that only this GPU reads.
+// Its two parts, where several words follow each other and nothing is written or acquired between them: one fence takes
+// longer than all their stores.
+TILEWIRE_DEVICE void order_publishes() {
+  ptx::bulk_wait<0>();
+  ptx::fence_sys();
+}
+TILEWIRE_DEVICE void publish_behind(uint64_t* flag, Epoch epoch) { ptx::store_relaxed_sys(flag, epoch); }
+
+// publish() of a word that only this GPU reads.
 TILEWIRE_DEVICE void publish_in_gpu(uint64_t* flag, Epoch epoch) {
   ptx::bulk_wait<0>();
   ptx::store_release_gpu(flag, epoch);

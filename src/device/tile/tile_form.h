@@ -25,6 +25,7 @@ struct Cooperative128x256 {
   static constexpr double kTraffic = 1.0;
   static constexpr double kBusyTraffic = 1.0;
   static constexpr double kSharedTraffic = 1.27;
+  static constexpr int32_t kCopyStages = 4;  // pieces that a copying warp has room for, see WithSpareRoom
   static constexpr int32_t kSpareBytes = 0;  // of shared memory, for whom works beside the tiles
   static constexpr int32_t kLoaderRegisters = 56;
 };
@@ -49,6 +50,7 @@ struct PingPong128x192 {
   static constexpr double kTraffic = 1.0;
   static constexpr double kBusyTraffic = 1.0;
   static constexpr double kSharedTraffic = 1.38;
+  static constexpr int32_t kCopyStages = 2;
   static constexpr int32_t kSpareBytes = 0;
   static constexpr int32_t kLoaderRegisters = 56;
 };
@@ -63,6 +65,7 @@ struct PingPong128x128 {
   static constexpr double kTraffic = 1.04;
   static constexpr double kBusyTraffic = 1.04;
   static constexpr double kSharedTraffic = 1.45;
+  static constexpr int32_t kCopyStages = 4;
   static constexpr int32_t kSpareBytes = 0;
   static constexpr int32_t kLoaderRegisters = 56;
 };
@@ -77,17 +80,19 @@ struct PingPong64x128 {
   static constexpr double kTraffic = 1.15;
   static constexpr double kBusyTraffic = 3.7;
   static constexpr double kSharedTraffic = 2.8;
+  static constexpr int32_t kCopyStages = 4;
   static constexpr int32_t kSpareBytes = 0;
   static constexpr int32_t kLoaderRegisters = 56;
 };
 
+constexpr int32_t kCopyPieceBytes = 4096;  // that a warp beside the tiles copies at once
+
 // A form whose CTAs have room for a copying warp beside the tiles, which smaller boxes of the epilogue leave: for as many
-// pieces of 4 KiB as fit.
+// pieces as fit.
 template <class Base>
 struct WithSpareRoom : Base {
   static constexpr int32_t kBoxCols = 32;
-  static constexpr int32_t kCopyStages = Base::kStages == PingPong128x192::kStages ? 2 : 4;
-  static constexpr int32_t kSpareBytes = kCopyStages * 4096 + 256;
+  static constexpr int32_t kSpareBytes = Base::kCopyStages * kCopyPieceBytes + 256;
 };
 
 // A form whose CTAs have room for a few words beside the tiles, and registers for warps there that add up: what they have

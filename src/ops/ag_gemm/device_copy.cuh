@@ -148,7 +148,7 @@ TILEWIRE_DEVICE void run_copies(const FusedParameters& p, const CallSpace& space
 template <int32_t kStages, class Role>
 TILEWIRE_DEVICE void run_copies_alone(const FusedParameters& p, const CallSpace& space, SoloCopy<kStages>& copy,
                                       const Role& role, int32_t number) {
-  copy.run(copy_walk<kSoloPieceBytes>(p, space, role, SoloGate(space, number)));
+  copy.run(copy_walk<kCopyPieceBytes>(p, space, role, SoloGate(space, number)));
 }
 
 }  // namespace tilewire::ag_gemm

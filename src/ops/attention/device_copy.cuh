@@ -45,7 +45,7 @@ struct LinePiece {
   bool ends_work;
 };
 // A box is always whole: past the last row there are zeros, which are not stored.
-TILEWIRE_DEVICE uint32_t loaded_bytes(const LinePiece&) { return kSoloPieceBytes; }
+TILEWIRE_DEVICE uint32_t loaded_bytes(const LinePiece&) { return kCopyPieceBytes; }
 TILEWIRE_DEVICE void load_piece(const LinePiece& piece, uint32_t to, uint32_t full) {
   ptx::tma_load(to, piece.map, full, 0, piece.row, piece.head, piece.batch);
 }
@@ -124,7 +124,7 @@ class ChunkWalk {
   // Keys, and behind them values: no piece has both.
   TILEWIRE_DEVICE void give(Piece& piece) {
     const uint32_t half = kIsOwn ? bytes_ / 2 : bytes_, end = at_ < half ? half : bytes_, left = end - at_;
-    const uint32_t bytes = left < kSoloPieceBytes ? left : kSoloPieceBytes;
+    const uint32_t bytes = left < kCopyPieceBytes ? left : kCopyPieceBytes;
     if constexpr (kIsOwn) {
       const uint32_t line = (at_ < half ? at_ : at_ - half) / static_cast<uint32_t>(p_.line_bytes);
       piece.map = at_ < half ? &p_.copied_k : &p_.copied_v;

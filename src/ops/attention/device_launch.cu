@@ -21,8 +21,6 @@ namespace tilewire::attention {
 
 namespace {
 
-constexpr int32_t kPieceBytes = 4096;  // that a copying warp moves at once
-
 struct Entry {
   AttentionForm form;
   const void* (*kernel)(DataType type);
@@ -122,7 +120,7 @@ struct FusedTypes::State {
   }
   TensorBox step_box() const { return {entry->form.step, 64}; }
   TensorBox copied_box() const {
-    return {static_cast<int32_t>(kPieceBytes / line_bytes()), static_cast<int32_t>(problem.head_dim), false};
+    return {static_cast<int32_t>(kCopyPieceBytes / line_bytes()), static_cast<int32_t>(problem.head_dim), false};
   }
   // Where nothing is to be read the map is that of a line of zeros: it is never
   // used.

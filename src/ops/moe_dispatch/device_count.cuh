@@ -95,8 +95,8 @@ class RouteCount {
   TILEWIRE_DEVICE void for_each_slot(int32_t round, int32_t part, const Visit& visit) const {
     const int32_t tokens = tokens_of(round), of_part = div_up_32(tokens, parts_),
                   of_slice = div_up_32(of_part, kTableWarps);
-    const int32_t part_begin = part * of_part, part_end = least(tokens, part_begin + of_part);
-    const int32_t begin = part_begin + TableTeam::warp() * of_slice, end = least(part_end, begin + of_slice);
+    const int32_t part_begin = part * of_part, part_end = min(tokens, part_begin + of_part);
+    const int32_t begin = part_begin + TableTeam::warp() * of_slice, end = min(part_end, begin + of_slice);
     const int32_t at_once = s_.top_k < 32 ? 32 / s_.top_k * s_.top_k : 32;
     const auto before = static_cast<int32_t>(first_of(round) * s_.top_k);
     for (int32_t first = begin * s_.top_k; first < end * s_.top_k; first += at_once) {
@@ -104,7 +104,6 @@ class RouteCount {
       visit(before + own, TableTeam::lane() < at_once && own < end * s_.top_k);
     }
   }
-  TILEWIRE_DEVICE static int32_t least(int32_t a, int32_t b) { return a < b ? a : b; }
   TILEWIRE_DEVICE static int32_t div_up_32(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
   // Into the counts of each warp, by the team. `is_first`: of what the caller's memory says, which is read once.

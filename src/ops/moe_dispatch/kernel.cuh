@@ -3,7 +3,7 @@
 //
 // All CTAs compute, in clusters of the form with one compute worker each. Before that, the computing warps make the tables
 // of the call: each CTA counts and places a part of the own tokens (device_count.cuh); the CTA that is the last to have
-// placed its part waits for the records of all ranks and makes the tables (device_route.cuh); the others wait for them.
+// counted its part waits for the records of all ranks and makes the tables (device_route.cuh); the others wait for them.
 // Then they move the first of the own rows (device_rows.cuh). Beside the tiles warp 2 of each CTA and
 // warp 3 of most move what comes later; warp 3 of the first three is call, send and relay. Release is who frees a round last.
 #pragma once

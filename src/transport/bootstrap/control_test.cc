@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <set>
 
@@ -67,6 +68,16 @@ void expect_failure(const Failure& failure, ErrorKind kind, const std::vector<st
   for (const std::string& part : parts) EXPECT_TRUE(failure.names(part)) << part << " is not in: " << failure.text;
 }
 
+// The first that is no deadline of whom `parts` tell; "" without one.
+std::string who_says_otherwise(const std::vector<Failure>& failures, const std::vector<std::string>& parts) {
+  for (const Failure& failure : failures) {
+    const auto is_said = [&](const std::string& part) { return failure.names(part); };
+    const bool is_all_said = std::all_of(parts.begin(), parts.end(), is_said);
+    if (failure.kind != ErrorKind::deadline || !is_all_said) return "one says: " + failure.text;
+  }
+  return std::string();
+}
+
 TEST(Control, GatherGivesEveryRankAllBytesInOrder) {
   for (const int world_size : {1, 2, 3, 8}) {
     expect_none(run_connected(world_size, [&](Member m) {
@@ -114,12 +125,8 @@ TEST(Control, GatherPastItsDeadlineListsWhoDidNotComeOnAllRanks) {
       m.seen.wait([&] { return !m.seen.aborts.empty(); });
       m.control.throw_if_aborted();
     });
-    for (const Failure& failure : failures) {
-      const bool is_all_said = failure.names("rank 2 did not come to 'plan'") && failure.names("where rank 0 waited") &&
-                               failure.names("raise TILEWIRE_CONNECT_DEADLINE_S");
-      if (failure.kind != ErrorKind::deadline || !is_all_said) return "one says: " + failure.text;
-    }
-    return std::string();
+    return who_says_otherwise(
+        failures, {"rank 2 did not come to 'plan'", "where rank 0 waited", "raise TILEWIRE_CONNECT_DEADLINE_S"});
   });
 }
 
@@ -265,12 +272,8 @@ TEST(Control, WhoHasRefusedAloneNamesThoseThatDoNotComeOnAllRanks) {
       m.seen.wait([&] { return !m.seen.aborts.empty(); });
       m.control.throw_if_aborted();
     });
-    for (const Failure& failure : failures) {
-      const bool is_all_said = failure.names("rank 1 refused call 1 and has waited") && failure.names("rank 2, 3") &&
-                               failure.names("raise TILEWIRE_DEADLINE_S");
-      if (failure.kind != ErrorKind::deadline || !is_all_said) return "one says: " + failure.text;
-    }
-    return std::string();
+    return who_says_otherwise(failures,
+                              {"rank 1 refused call 1 and has waited", "rank 2, 3", "raise TILEWIRE_DEADLINE_S"});
   });
 }
 
